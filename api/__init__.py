@@ -1,0 +1,1 @@
+"""The HTTP face: requests in, problem details and JSON out."""

@@ -1,0 +1,266 @@
+"""The transitions of tasks and items, on a real server."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support import TONE, inputs, wait_until
+from voicemill.costs import CostModel
+from voicemill.jobs import ItemAudio, ItemError, ItemStatus, JobStatus, new_job_id
+from voicemill.store import ChildRecord, StartedTask, Store
+
+SECOND_PER_ITEM = CostModel(1.0, 0.0)
+ERROR = ItemError("synthesis_failed", "It failed.", True)
+
+
+def audio(path: str = "/out/a.wav") -> ItemAudio:
+    return ItemAudio(path, "ab" * 32, 100, 1.5, 24000, 0.25, "tone", "1")
+
+
+def child(store: Store, name: str = "c1") -> str:
+    record = ChildRecord(name, "node", 1, "tone", "1", ready_at=0.0)
+    store.publish_engine(TONE)
+    store.beat_child(record, 60, takes_work=True)
+    return name
+
+
+def submit(store: Store, *texts: str, tenant: str = "default") -> str:
+    job_id = new_job_id()
+    store.create_job(job_id, tenant, inputs(*texts), {})
+    return job_id
+
+
+def admit(store: Store, batch_seconds: float = 1.0, most: int = 16) -> list[str]:
+    return [task.id for task in store.admit("tone", SECOND_PER_ITEM, batch_seconds, most=most)]
+
+
+def start(store: Store, task_id: str, child_id: str = "c1", lease: float = 60) -> StartedTask:
+    started = store.start_task(task_id, child_id, lease)
+    assert started is not None
+    return started
+
+
+def test_nothing_is_admitted_without_a_live_child(store: Store) -> None:
+    submit(store, "one")
+    assert admit(store) == []
+
+
+def test_live_children_and_one_more_batch_are_admitted(store: Store) -> None:
+    child(store, "c1")
+    child(store, "c2")
+    submit(store, *"abcdefgh")
+    assert len(admit(store)) == 3
+    assert admit(store) == []
+
+
+def test_a_batch_ends_at_its_budget_and_never_mixes_voices(store: Store) -> None:
+    child(store)
+    items = inputs(*"abcdefgh")
+    mixed = [*items[:5], *inputs(*"abcdefgh", voice="high")[5:]]
+    job_id = new_job_id()
+    store.create_job(job_id, "default", mixed, {})
+    first, second = admit(store, batch_seconds=3.0)
+    assert start(store, first).indexes == (0, 1, 2)
+    assert start(store, second).indexes == (3, 4)
+
+
+def test_batches_shrink_as_the_queue_runs_out(store: Store) -> None:
+    child(store)
+    submit(store, *"abcd")
+    first, second = admit(store, batch_seconds=100.0)
+    assert start(store, first).indexes == (0, 1)
+    assert start(store, second).indexes == (2,)
+
+
+def test_tenants_take_turns_and_jobs_of_one_go_oldest_first(store: Store) -> None:
+    for name in ("c1", "c2", "c3"):
+        child(store, name)
+    old = submit(store, "a", "b", tenant="ann")
+    new = submit(store, "c", tenant="ann")
+    other = submit(store, "d", tenant="bob")
+    owners = [start(store, task).job_id for task in admit(store)]
+    assert owners == [old, other, old, new]
+
+
+def test_an_item_that_succeeds_completes_its_job(store: Store) -> None:
+    child(store)
+    job_id = submit(store, "hello")
+    task = start(store, admit(store)[0])
+    assert store.start_items(task, [0], 60) == {0: 1}
+    assert store.job(job_id).status is JobStatus.IN_PROGRESS
+    assert store.succeed_item(task, 0, audio())
+    job = store.job(job_id)
+    assert job.status is JobStatus.COMPLETED
+    assert (job.counts.succeeded, job.counts.queued, job.counts.in_progress) == (1, 0, 0)
+    assert (job.audio_seconds, job.device_seconds, job.done_characters) == (1.5, 0.25, 5)
+    item = store.item(job_id, "row-000001")
+    assert (item.status, item.audio, item.task_id) == (ItemStatus.SUCCEEDED, audio(), task.id)
+
+
+def test_a_second_copy_of_the_message_finds_nothing_to_take(store: Store) -> None:
+    child(store)
+    submit(store, "hello")
+    task_id = admit(store)[0]
+    start(store, task_id)
+    assert store.start_task(task_id, "c2", 60) is None
+
+
+def test_an_item_is_published_once(store: Store) -> None:
+    child(store)
+    job_id = submit(store, "hello")
+    task = start(store, admit(store)[0])
+    store.start_items(task, [0], 60)
+    assert store.succeed_item(task, 0, audio("/out/first.wav"))
+    assert not store.succeed_item(task, 0, audio("/out/second.wav"))
+    found = store.item(job_id, "row-000001").audio
+    assert found is not None
+    assert found.audio_path == "/out/first.wav"
+
+
+def test_who_lost_the_lease_cannot_publish(store: Store) -> None:
+    child(store)
+    job_id = submit(store, "hello")
+    zombie = start(store, admit(store)[0], lease=0.001)
+    store.start_items(zombie, [0], 0.001)
+    wait_until(lambda: store.reap(max_attempts=3) == 1)
+    assert store.renew(zombie, 60) == "lost"
+    assert not store.succeed_item(zombie, 0, audio())
+    assert store.item(job_id, "row-000001").status is ItemStatus.QUEUED
+    assert store.item(job_id, "row-000001").attempts == 1
+
+
+def test_an_item_is_tried_as_often_as_it_may_and_then_names_its_error(store: Store) -> None:
+    child(store)
+    job_id = submit(store, "hello")
+    for attempt in (1, 2, 3):
+        task = start(store, admit(store)[0], lease=0.001)
+        assert store.start_items(task, [0], 0.001) == {0: attempt}
+        wait_until(lambda: store.reap(max_attempts=3) == 1)
+    item = store.item(job_id, "row-000001")
+    assert item.status is ItemStatus.FAILED
+    assert item.error is not None
+    assert (item.error.code, item.attempts) == ("worker_lost", 3)
+    assert store.job(job_id).status is JobStatus.FAILED
+
+
+def test_items_a_dead_child_had_not_started_lose_no_attempt(store: Store) -> None:
+    child(store)
+    job_id = submit(store, *"abcd")
+    task = start(store, admit(store, batch_seconds=9, most=1)[0])
+    store.start_items(task, [0], 60)
+    assert store.release_child("c1", "tone", max_attempts=3, message="It was killed.")
+    assert [item.attempts for item in store.items(job_id)] == [1, 0, 0, 0]
+    assert store.slots("tone") == 0
+    child(store)
+    again = start(store, admit(store, batch_seconds=9, most=1)[0])
+    assert again.indexes == (0,), "a retried item travels alone"
+
+
+def test_a_failed_attempt_goes_back_once_even_when_its_task_ends_later(store: Store) -> None:
+    child(store)
+    job_id = submit(store, "a", "b", "c", "d")
+    task = start(store, admit(store, batch_seconds=9, most=1)[0])
+    assert task.indexes == (0, 1)
+    store.start_items(task, [0, 1], 60)
+    assert store.fail_item(task, 0, ERROR, max_attempts=3)
+    assert store.succeed_item(task, 1, audio())
+    assert store.end_task(task, max_attempts=3)
+    carried = [start(store, one).indexes for one in admit(store, batch_seconds=1)]
+    assert carried == [(0,), (2,)]
+    assert store.job(job_id).counts.queued == 3
+
+
+def test_an_error_that_is_permanent_fails_at_once(store: Store) -> None:
+    child(store)
+    job_id = submit(store, "a", "b")
+    task = start(store, admit(store)[0])
+    store.start_items(task, [0], 60)
+    store.fail_item(task, 0, ItemError("unsupported_characters", "No.", False), max_attempts=3)
+    item = store.item(job_id, "row-000001")
+    assert (item.status, item.attempts) == (ItemStatus.FAILED, 1)
+
+
+def test_a_closed_task_gives_back_what_it_did_not_start(store: Store) -> None:
+    child(store)
+    job_id = submit(store, *"abcd")
+    task = start(store, admit(store, batch_seconds=9, most=1)[0])
+    assert store.end_task(task, max_attempts=3)
+    assert [item.attempts for item in store.items(job_id)] == [0, 0, 0, 0]
+    assert start(store, admit(store, batch_seconds=9, most=1)[0]).indexes == (0, 1)
+
+
+def test_cancel_stops_what_waits_at_once_and_what_runs_at_its_end(store: Store) -> None:
+    child(store)
+    job_id = submit(store, *"abcdef")
+    running, _ = (start(store, task) for task in admit(store, batch_seconds=1))
+    store.start_items(running, [0], 60)
+    job = store.cancel(job_id)
+    assert job.status is JobStatus.CANCELLING
+    assert (job.counts.cancelled, job.counts.in_progress, job.counts.queued) == (5, 1, 0)
+    assert store.renew(running, 60) == "stopping"
+    assert not store.succeed_item(running, 0, audio())
+    job = store.job(job_id)
+    assert job.status is JobStatus.CANCELLED
+    assert job.counts.cancelled == 6
+    assert {item.status for item in store.items(job_id)} == {ItemStatus.CANCELLED}
+
+
+def test_cancel_keeps_what_succeeded_and_counts_a_waiting_retry_once(store: Store) -> None:
+    child(store)
+    job_id = submit(store, *"abcd")
+    task = start(store, admit(store, batch_seconds=9, most=1)[0])
+    store.start_items(task, [0, 1], 60)
+    store.succeed_item(task, 0, audio())
+    store.fail_item(task, 1, ERROR, max_attempts=3)
+    job = store.cancel(job_id)
+    assert job.status is JobStatus.CANCELLED
+    assert (job.counts.succeeded, job.counts.cancelled) == (1, 3)
+    statuses = [item.status.value for item in store.items(job_id)]
+    assert statuses == ["succeeded", "cancelled", "cancelled", "cancelled"]
+
+
+def test_a_terminal_job_is_not_cancelled(store: Store) -> None:
+    child(store)
+    job_id = submit(store, "a")
+    task = start(store, admit(store)[0])
+    store.start_items(task, [0], 60)
+    store.succeed_item(task, 0, audio())
+    assert store.cancel(job_id).status is JobStatus.COMPLETED
+
+
+def test_a_cancelled_job_frees_its_slots(store: Store) -> None:
+    child(store)
+    first = submit(store, *"abcdef")
+    assert len(admit(store)) == 2
+    store.cancel(first)
+    submit(store, "next")
+    assert len(admit(store)) == 1
+
+
+def test_a_task_that_never_started_is_found_again(store: Store) -> None:
+    child(store)
+    submit(store, "a")
+    (task_id,) = admit(store)
+    assert store.stale_admitted(60) == []
+    assert store.stale_admitted(0) == [(task_id, "tone")]
+    assert store.touch_admitted(task_id)
+    start(store, task_id)
+    assert store.stale_admitted(0) == []
+    assert not store.touch_admitted(task_id)
+
+
+@pytest.mark.parametrize("count", [1, 100, 101, 2500])
+def test_items_of_every_page_read_back_in_order(store: Store, count: int) -> None:
+    texts = [f"Text {number}." for number in range(count)]
+    job_id = submit(store, *texts)
+    assert [item.input.text for item in store.items(job_id, limit=5000)] == texts
+    assert store.item(job_id, f"row-{count:06d}").input.text == texts[-1]
+
+
+def test_a_submission_that_stops_half_way_fails_and_runs_nothing(store: Store) -> None:
+    child(store)
+    store.run("create_job", "job_x", "default", "{}", '["tone"]')
+    assert store.job("job_x").status is JobStatus.VALIDATING
+    assert admit(store) == []
+    assert store.abandon_unfinished(0) == 1
+    assert store.job("job_x").status is JobStatus.FAILED

@@ -1,0 +1,129 @@
+"""Whether the stack can do its work. Judged here and nowhere else; pure but for ``observe``."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voicemill.errors import StoreRefusedError, StoreUnavailableError
+from voicemill.settings import Settings
+
+if TYPE_CHECKING:
+    from voicemill.store import Store
+
+MEBIBYTE = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What the store knows of the fleet at one instant."""
+
+    at: float
+    """Seconds since the epoch by the store's clock."""
+    clerks: int
+    children: tuple[dict[str, Any], ...]
+    """Fields of ``store.ChildRecord``."""
+    slots: Mapping[str, int] = field(default_factory=dict)
+    """Live children that take work, by engine."""
+    queued: Mapping[str, int] = field(default_factory=dict)
+    """Items that wait, by engine."""
+    tasks: Mapping[str, int] = field(default_factory=dict)
+    """Batches admitted or running, by engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that must hold."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The verdict and what it rests on."""
+
+    checks: tuple[Check, ...]
+    snapshot: Snapshot | None = None
+    free_bytes: int | None = None
+
+    @property
+    def ready(self) -> bool:
+        """True when work that is sent now will be done."""
+        return all(check.ok for check in self.checks)
+
+    def to_wire(self) -> dict[str, Any]:
+        """The JSON of ``/health``."""
+        snapshot = self.snapshot
+        return {
+            "status": "ready" if self.ready else "not_ready",
+            "checks": [
+                {"name": check.name, "ok": check.ok, "detail": check.detail}
+                for check in self.checks
+            ],
+            "gpu": gpu_by_node(snapshot) if snapshot else {},
+            "children": list(snapshot.children) if snapshot else [],
+            "queue": {
+                engine: {"slots": slots, "queued_items": snapshot.queued.get(engine, 0)}
+                for engine, slots in snapshot.slots.items()
+            }
+            if snapshot
+            else {},
+            "disk_free_bytes": self.free_bytes,
+        }
+
+
+def gpu_by_node(snapshot: Snapshot) -> dict[str, Any]:
+    """GPU memory per node: its devices, or the reason why they are not known."""
+    return {child["node"]: child["gpu"] for child in snapshot.children}
+
+
+def judge(snapshot: Snapshot, free_bytes: int, settings: Settings) -> Health:
+    """Ready: a child takes work, a clerk lives, and there is room on the disk."""
+    slots = snapshot.slots.get(settings.engine, 0)
+    floor = settings.free_space_floor_mb
+    free = free_bytes // MEBIBYTE
+    return Health(
+        (
+            Check("store", True, "Redis answers."),
+            Check(
+                "children",
+                slots > 0,
+                f"{slots} of {settings.engine} take work."
+                if slots
+                else f"No child of {settings.engine} is ready; see the worker's log.",
+            ),
+            Check(
+                "clerk",
+                snapshot.clerks > 0,
+                f"{snapshot.clerks} alive." if snapshot.clerks else "No clerk was heard of lately.",
+            ),
+            Check(
+                "disk",
+                free >= floor,
+                f"{free} MiB free; the floor is {floor} MiB.",
+            ),
+        ),
+        snapshot,
+        free_bytes,
+    )
+
+
+def free_bytes_at(path: Path) -> int:
+    """Free bytes on the file system that holds ``path``, or will once it is made."""
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def observe(store: Store, settings: Settings) -> Health:
+    """Look now and judge; a store that is away makes a verdict, not an error."""
+    try:
+        snapshot = store.snapshot()
+    except (StoreUnavailableError, StoreRefusedError) as error:
+        return Health((Check("store", False, error.message),))
+    return judge(snapshot, free_bytes_at(settings.output_dir), settings)

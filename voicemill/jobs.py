@@ -1,0 +1,246 @@
+"""Jobs and items: their records and their legal transitions. Pure."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from voicemill.errors import InvalidCustomIdError, InvalidTextError, NoSpeakableTextError
+
+SCHEMA = 1
+CUSTOM_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+RESPONSE_FORMATS = ("wav", "flac", "mp3", "opus", "ogg")
+
+
+class JobStatus(StrEnum):
+    """Where a job stands."""
+
+    VALIDATING = "validating"
+    QUEUED = "queued"
+    IN_PROGRESS = "in_progress"
+    FINALIZING = "finalizing"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLING = "cancelling"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+
+class ItemStatus(StrEnum):
+    """Where an item stands."""
+
+    QUEUED = "queued"
+    IN_PROGRESS = "in_progress"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+
+JOB_TRANSITIONS: Mapping[JobStatus, frozenset[JobStatus]] = {
+    JobStatus.VALIDATING: frozenset({JobStatus.QUEUED, JobStatus.FAILED, JobStatus.CANCELLED}),
+    JobStatus.QUEUED: frozenset(
+        {JobStatus.IN_PROGRESS, JobStatus.CANCELLING, JobStatus.CANCELLED, JobStatus.EXPIRED}
+    ),
+    JobStatus.IN_PROGRESS: frozenset(
+        {JobStatus.FINALIZING, JobStatus.CANCELLING, JobStatus.CANCELLED, JobStatus.EXPIRED}
+    ),
+    JobStatus.FINALIZING: frozenset({JobStatus.COMPLETED, JobStatus.FAILED}),
+    JobStatus.CANCELLING: frozenset({JobStatus.CANCELLED}),
+    JobStatus.COMPLETED: frozenset(),
+    JobStatus.FAILED: frozenset(),
+    JobStatus.CANCELLED: frozenset(),
+    JobStatus.EXPIRED: frozenset(),
+}
+
+ITEM_TRANSITIONS: Mapping[ItemStatus, frozenset[ItemStatus]] = {
+    ItemStatus.QUEUED: frozenset(
+        {ItemStatus.IN_PROGRESS, ItemStatus.CANCELLED, ItemStatus.EXPIRED}
+    ),
+    ItemStatus.IN_PROGRESS: frozenset(
+        {
+            ItemStatus.QUEUED,
+            ItemStatus.SUCCEEDED,
+            ItemStatus.FAILED,
+            ItemStatus.CANCELLED,
+            ItemStatus.EXPIRED,
+        }
+    ),
+    ItemStatus.SUCCEEDED: frozenset(),
+    ItemStatus.FAILED: frozenset(),
+    ItemStatus.CANCELLED: frozenset(),
+    ItemStatus.EXPIRED: frozenset(),
+}
+
+
+def is_terminal(status: JobStatus | ItemStatus) -> bool:
+    """True when nothing can change this status any more."""
+    if isinstance(status, JobStatus):
+        return not JOB_TRANSITIONS[status]
+    return not ITEM_TRANSITIONS[status]
+
+
+@dataclass(frozen=True, slots=True)
+class ItemInput:
+    """What a client asked of one item; never changes."""
+
+    index: int
+    custom_id: str
+    text: str
+    model: str
+    """Name of the engine that speaks it."""
+    voice: str
+    language: str | None = None
+    speed: float = 1.0
+    seed: int | None = None
+    instructions: str | None = None
+    response_format: str = "wav"
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def batch_key(self) -> str:
+        """Items of one job with equal keys may be synthesized together."""
+        return f"{self.model}/{self.voice}"
+
+    def to_record(self) -> dict[str, Any]:
+        """The JSON object that the store keeps."""
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> ItemInput:
+        """The input a record holds."""
+        return cls(**record)
+
+
+@dataclass(frozen=True, slots=True)
+class ItemError:
+    """Why an item has no audio."""
+
+    code: str
+    message: str
+    retryable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ItemAudio:
+    """The finished audio of an item."""
+
+    audio_path: str
+    """Absolute."""
+    sha256: str
+    size_bytes: int
+    duration_seconds: float
+    sample_rate: int
+    """Hz."""
+    device_seconds: float
+    """Wall time the engine took."""
+    engine: str
+    model_revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One text to speak and where it stands."""
+
+    job_id: str
+    input: ItemInput
+    status: ItemStatus = ItemStatus.QUEUED
+    attempts: int = 0
+    task_id: str | None = None
+    """Celery's id of the last attempt."""
+    audio: ItemAudio | None = None
+    error: ItemError | None = None
+    cached: bool = False
+    started_at: float | None = None
+    completed_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many items of a job stand where."""
+
+    total: int = 0
+    queued: int = 0
+    in_progress: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    expired: int = 0
+    cached: int = 0
+
+    def to_wire(self) -> dict[str, int]:
+        """``request_counts``; OpenAI's ``completed`` counts items that succeeded."""
+        return {
+            "total": self.total,
+            "queued": self.queued,
+            "in_progress": self.in_progress,
+            "completed": self.succeeded,
+            "failed": self.failed,
+            "cancelled": self.cancelled,
+            "expired": self.expired,
+            "cached": self.cached,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a client submitted and follows."""
+
+    id: str
+    tenant: str
+    status: JobStatus
+    counts: Counts
+    created_at: float
+    """Seconds since the epoch by the store's clock, as all times here."""
+    in_progress_at: float | None = None
+    finalizing_at: float | None = None
+    completed_at: float | None = None
+    failed_at: float | None = None
+    cancelling_at: float | None = None
+    cancelled_at: float | None = None
+    expired_at: float | None = None
+    input_characters: int = 0
+    done_characters: int = 0
+    audio_seconds: float = 0.0
+    device_seconds: float = 0.0
+    models: tuple[str, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+def new_job_id() -> str:
+    """A fresh job id."""
+    return f"job_{uuid.uuid4().hex}"
+
+
+def default_custom_id(index: int) -> str:
+    """The id of an input that came without one; indexes count from 0."""
+    return f"row-{index + 1:06d}"
+
+
+def check_custom_id(custom_id: str) -> None:
+    """Raise ``InvalidCustomIdError`` for an id that could not be part of a file name."""
+    if not CUSTOM_ID.fullmatch(custom_id):
+        raise InvalidCustomIdError(
+            f"custom_id {custom_id[:80]!r} can't be used: give 1 to 64 of A-Z a-z 0-9 . _ - "
+            "and don't start with a dot."
+        )
+
+
+def check_text(text: str) -> None:
+    """Raise for text that holds nothing to speak or is not Unicode.
+
+    Letters and numbers of any script count as speakable (Unicode categories L and N).
+    """
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InvalidTextError(
+            f"The text has a lone surrogate (half of a character) at position {error.start}."
+        ) from error
+    if not any(unicodedata.category(character)[0] in "LN" for character in text):
+        raise NoSpeakableTextError("The text has no letter and no digit.")

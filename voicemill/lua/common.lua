@@ -1,0 +1,147 @@
+-- Shared by every script: key names, the clock, counters and the transitions.
+-- An item without a record in `states` is queued and was never tried.
+-- A queue entry is "index \t characters \t batch_key \t alone".
+
+local P = 'voicemill:'
+
+local function job_key(job) return P .. 'job:' .. job end
+local function states_key(job) return P .. 'job:' .. job .. ':states' end
+local function queue_key(job, model) return P .. 'job:' .. job .. ':queue:' .. model end
+local function job_tasks_key(job) return P .. 'job:' .. job .. ':tasks' end
+local function task_key(task) return P .. 'task:' .. task end
+
+local function now()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) + tonumber(time[2]) / 1000000
+end
+
+local function stamp() return string.format('%.6f', now()) end
+
+local function measure(name, labels, by)
+  redis.call('HINCRBYFLOAT', P .. 'metrics', name .. '|' .. labels, by)
+end
+
+local function parse(entry)
+  local index, characters, key, alone = string.match(entry, '^(%d+)\t(%d+)\t([^\t]*)\t(%d)$')
+  return {index = tonumber(index), characters = tonumber(characters), key = key, alone = alone == '1'}
+end
+
+local function load_state(job, index)
+  local record = redis.call('HGET', states_key(job), index)
+  if record then return cjson.decode(record) end
+  return {status = 'queued', attempts = 0}
+end
+
+local function save_state(job, index, state)
+  redis.call('HSET', states_key(job), index, cjson.encode(state))
+end
+
+local function move_item(job, index, state, status)
+  redis.call('HINCRBY', job_key(job), state.status, -1)
+  redis.call('HINCRBY', job_key(job), status, 1)
+  state.status = status
+  save_state(job, index, state)
+end
+
+local function move_job(job, status)
+  redis.call('HSET', job_key(job), 'status', status, status .. '_at', stamp())
+end
+
+local function settle(job)
+  local fields = redis.call('HMGET', job_key(job), 'status', 'queued', 'in_progress', 'succeeded')
+  if tonumber(fields[2]) > 0 or tonumber(fields[3]) > 0 then return end
+  if fields[1] == 'cancelling' then
+    move_job(job, 'cancelled')
+  elseif fields[1] == 'in_progress' then
+    move_job(job, 'finalizing')
+    move_job(job, tonumber(fields[4]) > 0 and 'completed' or 'failed')
+  end
+end
+
+local function await_turn(job, model)
+  local fields = redis.call('HMGET', job_key(job), 'tenant', 'seq')
+  redis.call('ZADD', P .. 'waiting:' .. model .. ':' .. fields[1], fields[2], job)
+  local turn = redis.call('GET', P .. 'turn') or '0'
+  redis.call('ZADD', P .. 'ready:' .. model, 'NX', turn, fields[1])
+end
+
+local function leave_turn(job, model)
+  local tenant = redis.call('HGET', job_key(job), 'tenant')
+  local waiting = P .. 'waiting:' .. model .. ':' .. tenant
+  redis.call('ZREM', waiting, job)
+  if redis.call('ZCARD', waiting) == 0 then redis.call('ZREM', P .. 'ready:' .. model, tenant) end
+end
+
+local function requeue(job, model, entry, alone)
+  local parts = parse(entry)
+  local again = table.concat({parts.index, parts.characters, parts.key, alone and 1 or 0}, '\t')
+  redis.call('LPUSH', queue_key(job, model), again)
+  redis.call('HINCRBY', P .. 'queued_items', model, 1)
+  await_turn(job, model)
+end
+
+local function is_stopping(job)
+  local status = redis.call('HGET', job_key(job), 'status')
+  return status == 'cancelling' or status == 'cancelled' or status == 'expired'
+end
+
+local function end_state(job, index, state, status, model, code)
+  state.completed_at = now()
+  move_item(job, index, state, status)
+  measure('voicemill_items_total', 'engine=' .. model .. ',outcome=' .. status .. ',code=' .. code, 1)
+end
+
+-- Fail an attempt: the item goes back to the head of its queue, alone, until its attempts are used up.
+local function fail_attempt(job, model, entry, state, failure, max_attempts)
+  local index = parse(entry).index
+  state.error = failure
+  if failure.retryable and state.attempts < max_attempts and not is_stopping(job) then
+    move_item(job, index, state, 'queued')
+    requeue(job, model, entry, true)
+  else
+    end_state(job, index, state, 'failed', model, failure.code)
+  end
+end
+
+local function forget_task(task, job, model)
+  local child = redis.call('HGET', task_key(task), 'child')
+  if child and redis.call('HGET', P .. 'child_tasks', child) == task then
+    redis.call('HDEL', P .. 'child_tasks', child)
+  end
+  redis.call('DEL', task_key(task))
+  redis.call('ZREM', P .. 'admitted', task)
+  redis.call('ZREM', P .. 'running', task)
+  redis.call('SREM', P .. 'tasks:' .. model, task)
+  redis.call('SREM', job_tasks_key(job), task)
+end
+
+-- Take a task apart: started items lose their attempt, the others go back as they were.
+-- A queued item whose last attempt was this task has gone back already.
+local function release(task, max_attempts, message)
+  local record = redis.call('HMGET', task_key(task), 'job', 'model', 'entries')
+  local job, model = record[1], record[2]
+  if not job then return 0 end
+  local entries = cjson.decode(record[3])
+  for position = #entries, 1, -1 do
+    local entry = entries[position]
+    local parts = parse(entry)
+    local state = load_state(job, parts.index)
+    if state.status == 'in_progress' and state.task_id == task then
+      if is_stopping(job) then
+        end_state(job, parts.index, state, 'cancelled', model, '')
+      else
+        local failure = {code = 'worker_lost', message = message, retryable = true}
+        fail_attempt(job, model, entry, state, failure, max_attempts)
+      end
+    elseif state.status == 'queued' and state.task_id ~= task then
+      if is_stopping(job) then
+        end_state(job, parts.index, state, 'cancelled', model, '')
+      else
+        requeue(job, model, entry, parts.alone)
+      end
+    end
+  end
+  forget_task(task, job, model)
+  settle(job)
+  return 1
+end

@@ -1,0 +1,37 @@
+-- The compare-and-set that publishes. Refused (0) to whoever no longer holds the item.
+-- ARGV: task, token, index, outcome (succeeded, failed, cancelled), body (JSON), max attempts
+local task, index, outcome = ARGV[1], tonumber(ARGV[3]), ARGV[4]
+local record = redis.call('HMGET', task_key(task), 'token', 'job', 'model', 'entries')
+if record[1] ~= ARGV[2] then return 0 end
+local job, model = record[2], record[3]
+local state = load_state(job, index)
+if state.status ~= 'in_progress' or state.task_id ~= task then return 0 end
+local own
+for _, entry in ipairs(cjson.decode(record[4])) do
+  if parse(entry).index == index then own = entry end
+end
+if is_stopping(job) or outcome == 'cancelled' then
+  end_state(job, index, state, 'cancelled', model, '')
+  settle(job)
+  return 0
+end
+local body = cjson.decode(ARGV[5])
+if outcome == 'failed' then
+  fail_attempt(job, model, own, state, body, tonumber(ARGV[6]))
+else
+  local characters = parse(own).characters
+  state.audio = body
+  state.error = nil
+  end_state(job, index, state, 'succeeded', model, '')
+  redis.call('HINCRBYFLOAT', job_key(job), 'audio_seconds', body.duration_seconds)
+  redis.call('HINCRBYFLOAT', job_key(job), 'device_seconds', body.device_seconds)
+  measure('voicemill_audio_seconds_total', 'engine=' .. model, body.duration_seconds)
+  measure('voicemill_device_seconds_total', 'engine=' .. model, body.device_seconds)
+  measure('voicemill_synthesis_seconds_sum', 'engine=' .. model, body.device_seconds)
+  measure('voicemill_synthesis_seconds_count', 'engine=' .. model, 1)
+end
+if state.status ~= 'queued' then
+  redis.call('HINCRBY', job_key(job), 'done_characters', parse(own).characters)
+end
+settle(job)
+return 1

@@ -1,0 +1,2 @@
+-- Incarnations of workers that are alive.
+return redis.call('ZRANGEBYSCORE', P .. 'nodes', now(), '+inf')

@@ -1,0 +1,9 @@
+-- A child's process is gone. ARGV: child, model, max attempts, message. Returns 1 if it held a task
+local child, model = ARGV[1], ARGV[2]
+redis.call('ZREM', P .. 'children', child)
+redis.call('ZREM', P .. 'slots:' .. model, child)
+redis.call('DEL', P .. 'child:' .. child)
+local task = redis.call('HGET', P .. 'child_tasks', child)
+if not task then return 0 end
+redis.call('HDEL', P .. 'child_tasks', child)
+return release(task, tonumber(ARGV[3]), ARGV[4])

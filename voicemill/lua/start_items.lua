@@ -1,0 +1,22 @@
+-- The start-of-item compare-and-set; it counts the attempt.
+-- ARGV: task, token, lease seconds, index... Returns nil when the lease is lost, else [index, attempt]...
+local task = ARGV[1]
+local record = redis.call('HMGET', task_key(task), 'token', 'job')
+if record[1] ~= ARGV[2] then return nil end
+local job = record[2]
+redis.call('ZADD', P .. 'running', 'XX', now() + tonumber(ARGV[3]), task)
+local started = {}
+if is_stopping(job) then return started end
+if redis.call('HGET', job_key(job), 'status') == 'queued' then move_job(job, 'in_progress') end
+for position = 4, #ARGV do
+  local index = ARGV[position]
+  local state = load_state(job, index)
+  if state.status == 'queued' then
+    state.attempts = state.attempts + 1
+    state.task_id = task
+    state.started_at = now()
+    move_item(job, index, state, 'in_progress')
+    table.insert(started, {tonumber(index), state.attempts})
+  end
+end
+return started

@@ -1,0 +1,242 @@
+"""Settings: read once from ``VOICEMILL_*``, frozen, and loud about a bad value."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from voicemill.errors import SettingsError
+
+PREFIX = "VOICEMILL_"
+OFF = frozenset({"off", "0"})
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """A limit on memory, absolute or relative."""
+
+    kind: Literal["mebibytes", "share", "baseline"]
+    value: float
+    """MiB; a share of what there is (0.85); or a multiple of the child's warm baseline (1.6)."""
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "mebibytes":
+                return f"{self.value:g}MiB"
+            case "share":
+                return f"{self.value * 100:g}%"
+            case "baseline":
+                return f"{self.value:g}x"
+
+
+def parse_text(text: str) -> str:
+    """The text as it is."""
+    return text
+
+
+def parse_path(text: str) -> Path:
+    """An absolute path; ``~`` is the user's home."""
+    return Path(text).expanduser().resolve()
+
+
+def parse_count(text: str) -> int:
+    """A whole number of one or more."""
+    if not re.fullmatch(r"[1-9][0-9]*", text):
+        raise ValueError("a whole number of 1 or more")
+    return int(text)
+
+
+def parse_port(text: str) -> int:
+    """A TCP port; 0 takes a free one."""
+    if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) > 65535:
+        raise ValueError("a port from 0 to 65535")
+    return int(text)
+
+
+def parse_optional_count(text: str) -> int | None:
+    """A whole number, or ``off``."""
+    return None if text in OFF else parse_count(text)
+
+
+def parse_seconds(text: str) -> float:
+    """Seconds, more than none."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ValueError("a number of seconds above 0")
+    return seconds
+
+
+def parse_optional_seconds(text: str) -> float | None:
+    """Seconds, or ``off``."""
+    return None if text in OFF else parse_seconds(text)
+
+
+def parse_megabytes(text: str) -> int:
+    """A whole number of MiB; ``off`` is none."""
+    if text in OFF:
+        return 0
+    return parse_count(text)
+
+
+def parse_memory_limit(text: str) -> MemoryLimit | None:
+    """``10000MiB``, ``85%``, ``1.6x``, or ``off``."""
+    if text in OFF:
+        return None
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(MiB|%|x)", text)
+    if match is None or float(match[1]) == 0:
+        raise ValueError("10000MiB, 85%, 1.6x or off")
+    number, unit = float(match[1]), match[2]
+    if unit == "%":
+        if number > 100:
+            raise ValueError("a share of 100% at most")
+        return MemoryLimit("share", number / 100)
+    if unit == "x":
+        if number <= 1:
+            raise ValueError("a multiple above 1x")
+        return MemoryLimit("baseline", number)
+    return MemoryLimit("mebibytes", number)
+
+
+def parse_options(text: str) -> Mapping[str, Any]:
+    """A JSON object."""
+    try:
+        options = json.loads(text)
+    except ValueError:
+        options = None
+    if not isinstance(options, dict):
+        raise ValueError('a JSON object such as {"load_seconds": 3}')
+    return MappingProxyType(options)
+
+
+def parse_log_level(text: str) -> str:
+    """One of logging's level names."""
+    level = text.upper()
+    if level not in {"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"}:
+        raise ValueError("DEBUG, INFO, WARNING, ERROR or CRITICAL")
+    return level
+
+
+def setting(default: str, parse: Callable[[str], Any], doc: str) -> Any:
+    """A field of ``Settings``: its default as a user would write it, its parser, its meaning."""
+    return field(
+        default_factory=lambda: parse(default),
+        metadata={"default": default, "parse": parse, "doc": doc},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that can be tuned. An empty variable means the default."""
+
+    home: Path = setting(
+        "~/.voicemill", parse_path, "Where `scripts/up.py` keeps state: Redis data, logs, outputs."
+    )
+    redis_url: str = setting(
+        "redis://127.0.0.1:6379/0", parse_text, "The Redis (or Valkey) that holds all records."
+    )
+    host: str = setting("127.0.0.1", parse_text, "Address the API listens on.")
+    port: int = setting("8080", parse_port, "Port the API listens on; 0 takes a free one.")
+    workers: int = setting(
+        str(os.cpu_count() or 1), parse_count, "Synthesis children of one worker: one per core."
+    )
+    engine: str = setting("hibari", parse_text, "The engine this stack speaks with.")
+    engine_options: Mapping[str, Any] = setting(
+        "{}", parse_options, "Options of the engine, as a JSON object."
+    )
+    output_dir: Path = setting(
+        "~/.voicemill/outputs", parse_path, "Where audio files go; shared by workers and API."
+    )
+    batch_seconds: float = setting(
+        "1", parse_seconds, "Device time one task should take; longer batches cost latency."
+    )
+    max_tasks_per_child: int | None = setting(
+        "1000",
+        parse_optional_count,
+        "Recycle a child after this many tasks. A task is a batch of items.",
+    )
+    max_items_per_child: int | None = setting(
+        "off", parse_optional_count, "Recycle a child after this many items, whatever the batches."
+    )
+    gpu_memory_limit: MemoryLimit | None = setting(
+        "85%", parse_memory_limit, "Recycle a child over this much GPU memory: MiB, % or x."
+    )
+    host_memory_limit: MemoryLimit | None = setting(
+        "4x", parse_memory_limit, "Recycle a child over this much host memory: MiB, % or x."
+    )
+    max_age_seconds: float | None = setting(
+        "off", parse_optional_seconds, "Recycle a child this long after it was ready."
+    )
+    memory_check_seconds: float = setting(
+        "1", parse_seconds, "Least time between two looks at memory."
+    )
+    empty_cache_every: int | None = setting(
+        "1", parse_optional_count, "Call torch.cuda.empty_cache() after each n-th batch on CUDA."
+    )
+    max_attempts: int = setting("3", parse_count, "Attempts an item has before it fails for good.")
+    lease_seconds: float = setting(
+        "60", parse_seconds, "A worker not heard of for this long has lost its items to others."
+    )
+    load_timeout_seconds: float = setting(
+        "300", parse_seconds, "Time a child has to load its engine; at least four model loads."
+    )
+    stop_seconds: float = setting(
+        "30", parse_seconds, "Time a stopping worker has to finish the batch in hand."
+    )
+    retention_seconds: float = setting(
+        "604800", parse_seconds, "How long Celery keeps a task's result."
+    )
+    free_space_floor_mb: int = setting(
+        "500", parse_megabytes, "Below this much free disk (MiB) the stack is not ready; or off."
+    )
+    max_input_characters: int = setting(
+        "100000", parse_count, "Characters one input may have."
+    )
+    flower_port: int = setting("5555", parse_port, "Port Flower listens on; 0 takes a free one.")
+    log_level: str = setting("INFO", parse_log_level, "How much the logs say.")
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
+        """Read ``VOICEMILL_*``; ``overrides`` (command-line flags) win.
+
+        Raises ``SettingsError`` naming the variable whose value can't be used.
+        """
+        environ = os.environ if environ is None else environ
+        known = {PREFIX + one.name.upper(): one for one in fields(cls)}
+        values: dict[str, Any] = {}
+        for variable, one in known.items():
+            text = environ.get(variable, "").strip()
+            if not text:
+                continue
+            try:
+                values[one.name] = one.metadata["parse"](text)
+            except ValueError as error:
+                raise SettingsError(f"{variable}={text!r} can't be used: give {error}.") from error
+        values |= overrides
+        if "output_dir" not in values and "home" in values:
+            values["output_dir"] = values["home"] / "outputs"
+        return cls(**values)
+
+    def to_env(self) -> dict[str, str]:
+        """The environment that gives these settings again, for a child process."""
+        environ = {}
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if value is None:
+                text = "off"
+            elif isinstance(value, Mapping):
+                text = json.dumps(dict(value))
+            elif isinstance(value, int) and not value and one.name.endswith("_mb"):
+                text = "off"
+            else:
+                text = f"{value:.15g}" if isinstance(value, float) else str(value)
+            environ[PREFIX + one.name.upper()] = text
+        return environ

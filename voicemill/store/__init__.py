@@ -1,0 +1,20 @@
+"""Persistence: the sole owner of Redis keys.
+
+Every transition is one Lua script (``voicemill/lua``), so any number of
+processes may call at once. Keys are computed inside the scripts: one Redis
+(or Valkey) server, not a Cluster.
+"""
+
+from voicemill.store.fleet import ChildRecord, FleetStore
+from voicemill.store.jobs import JobPage, JobStore
+from voicemill.store.tasks import AdmittedTask, StartedTask, TaskStore
+
+__all__ = ["AdmittedTask", "ChildRecord", "JobPage", "StartedTask", "Store"]
+
+
+class Store(JobStore, TaskStore, FleetStore):
+    """All records of one stack.
+
+    Every method raises ``StoreUnavailableError`` when Redis does not answer in
+    time and ``StoreRefusedError`` when it takes no writes.
+    """

@@ -1,0 +1,84 @@
+"""One connection pool, the scripts, and Redis errors in our own words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.resources import files
+from typing import Any, Self
+
+import redis
+from redis.backoff import NoBackoff
+from redis.commands.core import Script
+from redis.retry import Retry
+
+from voicemill.errors import StoreRefusedError, StoreUnavailableError
+
+KEY_PREFIX = "voicemill:"
+SCRIPTS = files("voicemill") / "lua"
+
+
+@cache
+def script_text(name: str) -> str:
+    """The Lua of one script with what all of them share in front."""
+    return "\n".join((SCRIPTS / f"{part}.lua").read_text("utf-8") for part in ("common", name))
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn the errors of redis-py into ours."""
+    try:
+        yield
+    except (redis.exceptions.OutOfMemoryError, redis.exceptions.ReadOnlyError) as error:
+        raise StoreRefusedError(f"Redis takes no writes: {error}.") from error
+    except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
+        raise StoreUnavailableError(f"Redis can't be reached: {error}.") from error
+
+
+class Connection:
+    """A Redis client with our scripts on it."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._redis: Any = client
+        """Untyped on purpose: redis-py types every answer as the union over all its options."""
+        self._scripts: dict[str, Script] = {}
+
+    @classmethod
+    def connect(cls, url: str, *, timeout: float = 1.0) -> Self:
+        """A store on the Redis at ``url``; a call waits ``timeout`` seconds at most."""
+        return cls(
+            redis.Redis.from_url(
+                url,
+                decode_responses=False,
+                socket_timeout=timeout,
+                socket_connect_timeout=timeout,
+                retry=Retry(NoBackoff(), 0),
+                health_check_interval=0,
+            )
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._redis.close()
+
+    def ping(self) -> None:
+        """Raise ``StoreUnavailableError`` unless Redis answers."""
+        with translated():
+            self._redis.ping()
+
+    def script(self, name: str) -> Script:
+        """A script by its file name; it is loaded again by itself after a restart of Redis."""
+        if name not in self._scripts:
+            self._scripts[name] = self._redis.register_script(script_text(name))
+        return self._scripts[name]
+
+    def run(self, name: str, *args: str | int | float | bytes) -> Any:
+        """The answer of one script."""
+        with translated():
+            return self.script(name)(args=args)
+
+
+def key(*parts: str) -> str:
+    """The Redis key of these parts, as ``common.lua`` builds it."""
+    return KEY_PREFIX + ":".join(parts)

@@ -1,0 +1,232 @@
+"""Jobs and their items: created in pages, read by keyset."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import redis
+
+from voicemill.errors import ItemNotFoundError, JobNotFoundError
+from voicemill.jobs import (
+    SCHEMA,
+    Counts,
+    Item,
+    ItemAudio,
+    ItemError,
+    ItemInput,
+    ItemStatus,
+    Job,
+    JobStatus,
+    default_custom_id,
+)
+from voicemill.store.connection import Connection, key, translated
+
+PAGE_ITEMS = 100
+APPEND_ITEMS = 1000
+COUNTS = ("total", "queued", "in_progress", "succeeded", "failed", "cancelled", "expired", "cached")
+TIMES = (
+    "in_progress_at",
+    "finalizing_at",
+    "completed_at",
+    "failed_at",
+    "cancelling_at",
+    "cancelled_at",
+    "expired_at",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """Some jobs of a list, newest first."""
+
+    jobs: list[Job]
+    has_more: bool
+
+
+class JobStore(Connection):
+    """Creates, reads and cancels jobs."""
+
+    def create_job(
+        self, job_id: str, tenant: str, items: Sequence[ItemInput], metadata: Mapping[str, str]
+    ) -> Job:
+        """Store a job and make it live; it reads as ``validating`` until it is whole.
+
+        ``items`` come with indexes 0, 1, 2 … A job whose writer dies half-way is
+        failed by the clerk.
+        """
+        models = sorted({item.model for item in items})
+        self.run("create_job", job_id, tenant, json.dumps(dict(metadata)), json.dumps(models))
+        for offset in range(0, len(items), APPEND_ITEMS):
+            self.run("append_items", *append_arguments(job_id, offset, items))
+        self.run("open_job", job_id, len(items))
+        return self.job(job_id)
+
+    def job(self, job_id: str) -> Job:
+        """The job of this id; raises ``JobNotFoundError``."""
+        with translated():
+            record = self._redis.hgetall(key("job", job_id))
+        job = read_job(record)
+        if job is None:
+            raise JobNotFoundError(f"There is no job {job_id[:80]}.")
+        return job
+
+    def jobs(self, tenant: str, *, after: str | None = None, limit: int = 20) -> JobPage:
+        """Jobs of a tenant, newest first, following the job ``after``.
+
+        Raises ``JobNotFoundError`` when ``after`` is no job of this tenant.
+        """
+        listed = key("jobs", tenant)
+        with translated():
+            start = 0
+            if after is not None:
+                rank = self._redis.zrevrank(listed, after)
+                if rank is None:
+                    raise JobNotFoundError(f"There is no job {after[:80]} to continue after.")
+                start = int(rank) + 1
+            ids = self._redis.zrevrange(listed, start, start + limit)
+            pipeline = self._redis.pipeline(transaction=False)
+            for job_id in ids[:limit]:
+                pipeline.hgetall(key("job", job_id.decode()))
+            records = pipeline.execute()
+        jobs = [job for job in map(read_job, records) if job is not None]
+        return JobPage(jobs, has_more=len(ids) > limit)
+
+    def items(self, job_id: str, *, after: int = -1, limit: int = 100) -> list[Item]:
+        """Items with an index above ``after``, in order; raises ``JobNotFoundError``."""
+        job = self.job(job_id)
+        end = min(after + 1 + limit, job.counts.total)
+        return list(self._read_items(job, range(after + 1, end)))
+
+    def item(self, job_id: str, custom_id: str) -> Item:
+        """One item by its client's id; raises ``ItemNotFoundError`` or ``JobNotFoundError``."""
+        job = self.job(job_id)
+        index = self._index_of(job, custom_id)
+        if index is None:
+            raise ItemNotFoundError(f"The job {job_id[:80]} has no item {custom_id[:80]}.")
+        return next(self._read_items(job, range(index, index + 1)))
+
+    def inputs(self, job_id: str, indexes: Sequence[int]) -> list[ItemInput]:
+        """What was asked of these items, in the order of ``indexes``."""
+        numbers = sorted({index // PAGE_ITEMS for index in indexes})
+        with translated():
+            bodies = self._redis.hmget(key("job", job_id, "pages"), [str(n) for n in numbers])
+        pages = {
+            number: json.loads(zlib.decompress(body))
+            for number, body in zip(numbers, bodies, strict=True)
+            if body is not None
+        }
+        return [
+            ItemInput.from_record(pages[index // PAGE_ITEMS][index % PAGE_ITEMS])
+            for index in indexes
+        ]
+
+    def cancel(self, job_id: str) -> Job:
+        """Cancel what waits at once, what runs at its next check; terminal jobs stay as they are."""
+        try:
+            self.run("cancel_job", job_id)
+        except redis.exceptions.ResponseError as error:
+            if "NOJOB" not in str(error):
+                raise
+        return self.job(job_id)
+
+    def abandon_unfinished(self, seconds: float, *, limit: int = 100) -> int:
+        """Fail jobs that have been ``validating`` for ``seconds`` without a new page."""
+        return int(self.run("abandon_job", seconds, limit))
+
+    def _index_of(self, job: Job, custom_id: str) -> int | None:
+        with translated():
+            named = self._redis.hget(key("job", job.id, "ids"), custom_id)
+        if named is not None:
+            return int(named)
+        digits = custom_id.removeprefix("row-")
+        if not digits.isdecimal() or not digits.isascii():
+            return None
+        index = int(digits) - 1
+        if not 0 <= index < job.counts.total or default_custom_id(index) != custom_id:
+            return None
+        return index if self.inputs(job.id, [index])[0].custom_id == custom_id else None
+
+    def _read_items(self, job: Job, indexes: Sequence[int]) -> Iterator[Item]:
+        if not indexes:
+            return
+        inputs = self.inputs(job.id, indexes)
+        with translated():
+            states = self._redis.hmget(key("job", job.id, "states"), [str(i) for i in indexes])
+        for one, state in zip(inputs, states, strict=True):
+            yield read_item(job, one, state)
+
+
+def append_arguments(
+    job_id: str, offset: int, items: Sequence[ItemInput]
+) -> list[str | int | bytes]:
+    """The arguments of ``append_items.lua`` for the items from ``offset`` on."""
+    added = items[offset : offset + APPEND_ITEMS]
+    pages: list[str | int | bytes] = []
+    for start in range(0, len(added), PAGE_ITEMS):
+        page = added[start : start + PAGE_ITEMS]
+        body = json.dumps([item.to_record() for item in page], ensure_ascii=False)
+        pages += [(offset + start) // PAGE_ITEMS, zlib.compress(body.encode("utf-8"), 6)]
+    named = [item for item in added if item.custom_id != default_custom_id(item.index)]
+    ids: list[str | int | bytes] = [part for item in named for part in (item.custom_id, item.index)]
+    entries: list[str | int | bytes] = []
+    for item in added:
+        entries += [item.model, f"{item.index}\t{len(item.text)}\t{item.batch_key}\t0"]
+    characters = sum(len(item.text) for item in added)
+    return [
+        *(job_id, offset, characters),
+        *(len(pages) // 2, *pages),
+        *(len(named), *ids),
+        *entries,
+    ]
+
+
+def read_job(record: Mapping[bytes, bytes]) -> Job | None:
+    """The job a hash holds; nothing for none, or for one of a schema we don't know."""
+    fields = {name.decode(): value.decode() for name, value in record.items()}
+    if fields.get("schema") != str(SCHEMA):
+        return None
+    return Job(
+        id=fields["id"],
+        tenant=fields["tenant"],
+        status=JobStatus(fields["status"]),
+        counts=Counts(**{name: int(fields[name]) for name in COUNTS}),
+        created_at=float(fields["created_at"]),
+        **{name: float(fields[name]) for name in TIMES if name in fields},
+        input_characters=int(fields["input_characters"]),
+        done_characters=int(fields["done_characters"]),
+        audio_seconds=float(fields["audio_seconds"]),
+        device_seconds=float(fields["device_seconds"]),
+        models=tuple(json.loads(fields["models"])),
+        metadata=json.loads(fields["metadata"]),
+    )
+
+
+def read_item(job: Job, asked: ItemInput, state: bytes | None) -> Item:
+    """An item from its input and its state; one that waits in a stopped job reads as stopped."""
+    record: dict[str, Any] = json.loads(state) if state else {}
+    audio, error = record.get("audio"), record.get("error")
+    item = Item(
+        job_id=job.id,
+        input=asked,
+        status=ItemStatus(record.get("status", "queued")),
+        attempts=record.get("attempts", 0),
+        task_id=record.get("task_id"),
+        audio=ItemAudio(**audio) if audio else None,
+        error=ItemError(**error) if error else None,
+        cached=record.get("cached", False),
+        started_at=record.get("started_at"),
+        completed_at=record.get("completed_at"),
+    )
+    stopped = {
+        JobStatus.CANCELLING: ItemStatus.CANCELLED,
+        JobStatus.CANCELLED: ItemStatus.CANCELLED,
+        JobStatus.FAILED: ItemStatus.CANCELLED,
+        JobStatus.EXPIRED: ItemStatus.EXPIRED,
+    }
+    if item.status is ItemStatus.QUEUED and job.status in stopped:
+        return replace(item, status=stopped[job.status])
+    return item

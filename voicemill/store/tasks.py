@@ -1,0 +1,110 @@
+"""Tasks: admitted, started, ended, reaped. Two leases guard them.
+
+*admitted*: sent to Celery and not started; costs no attempt. *running*: taken by
+``start_task``; renewed by the child; its token fences off whoever lost it.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from voicemill.costs import CostModel
+from voicemill.jobs import ItemAudio, ItemError
+from voicemill.store.connection import Connection
+
+Lease = Literal["held", "stopping", "lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedTask:
+    """A batch that may be sent to Celery."""
+
+    id: str
+    seconds: float
+    """Estimated device time."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartedTask:
+    """A batch that is ours to synthesize until the lease is lost."""
+
+    id: str
+    token: str
+    job_id: str
+    indexes: tuple[int, ...]
+
+
+class TaskStore(Connection):
+    """Moves tasks and the items they carry."""
+
+    def admit(
+        self, model: str, cost: CostModel, batch_seconds: float, *, most: int = 16
+    ) -> list[AdmittedTask]:
+        """Cut batches and let them in while there are free slots (live children and one more)."""
+        ids = [uuid.uuid4().hex for _ in range(most)]
+        admitted = self.run("admit", model, cost.base, cost.per_character, batch_seconds, *ids)
+        return [AdmittedTask(task.decode(), float(seconds)) for task, seconds in admitted]
+
+    def start_task(self, task_id: str, child_id: str, lease_seconds: float) -> StartedTask | None:
+        """Take an admitted task; nothing when another copy has it or it is gone."""
+        token = uuid.uuid4().hex
+        taken = self.run("start_task", task_id, token, child_id, lease_seconds)
+        if taken is None:
+            return None
+        return StartedTask(task_id, token, taken[0].decode(), tuple(json.loads(taken[1])))
+
+    def start_items(
+        self, task: StartedTask, indexes: Sequence[int], lease_seconds: float
+    ) -> dict[int, int]:
+        """Begin an attempt at these items: attempt numbers by index of those that are ours."""
+        started = self.run("start_items", task.id, task.token, lease_seconds, *indexes)
+        return {index: attempt for index, attempt in started or []}
+
+    def succeed_item(self, task: StartedTask, index: int, audio: ItemAudio) -> bool:
+        """Publish an item's audio. False: refused, the file must go."""
+        body = json.dumps(asdict(audio))
+        return bool(self.run("end_item", task.id, task.token, index, "succeeded", body, 0))
+
+    def fail_item(
+        self, task: StartedTask, index: int, error: ItemError, *, max_attempts: int
+    ) -> bool:
+        """Note a failed attempt; a retryable one goes back to its queue, alone."""
+        body = json.dumps(asdict(error))
+        ended = self.run("end_item", task.id, task.token, index, "failed", body, max_attempts)
+        return bool(ended)
+
+    def cancel_item(self, task: StartedTask, index: int) -> None:
+        """Note that an item was stopped because its job was."""
+        self.run("end_item", task.id, task.token, index, "cancelled", "null", 0)
+
+    def end_task(self, task: StartedTask, *, max_attempts: int) -> bool:
+        """Close a task and free its slot; what it did not start goes back as it was."""
+        return bool(self.run("end_task", task.id, task.token, max_attempts))
+
+    def renew(self, task: StartedTask, lease_seconds: float) -> Lease:
+        """Keep the running lease; says whether it is held, and whether the job is stopping."""
+        answer: Lease = self.run("renew", task.id, task.token, lease_seconds).decode()
+        return answer
+
+    def reap(self, *, max_attempts: int, limit: int = 100) -> int:
+        """Release the running leases that ran out; gives how many."""
+        return int(self.run("reap", max_attempts, limit))
+
+    def release_child(
+        self, child_id: str, model: str, *, max_attempts: int, message: str
+    ) -> bool:
+        """Forget a child whose process is gone and release what it held."""
+        return bool(self.run("release_child", child_id, model, max_attempts, message))
+
+    def stale_admitted(self, seconds: float, *, limit: int = 100) -> list[tuple[str, str]]:
+        """Tasks sent ``seconds`` ago or earlier and not started: pairs of id and model."""
+        found = self.run("stale_admitted", seconds, limit)
+        return [(task.decode(), model.decode()) for task, model in found]
+
+    def touch_admitted(self, task_id: str) -> bool:
+        """Note that a task is being sent again; False when it no longer waits."""
+        return bool(self.run("touch_admitted", task_id))

@@ -1,0 +1,1 @@
+"""Celery processes that turn items into audio."""

@@ -1,0 +1,1 @@
+"""One file per engine; the only importers of torch and onnxruntime."""

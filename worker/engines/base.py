@@ -1,0 +1,55 @@
+"""The contract every engine keeps, and how one is found by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from voicemill.errors import SynthesisError
+from voicemill.voices import Capabilities
+
+Samples = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A piece of an item's text, short enough for one pass of the engine."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SynthesisOptions:
+    """How the segments of one call are to be spoken."""
+
+    language: str | None = None
+    speed: float = 1.0
+    seed: int | None = None
+    instructions: str | None = None
+
+
+class Engine(Protocol):
+    """Turns segments into samples. One instance lives in one child process."""
+
+    def load(self, options: Mapping[str, Any]) -> Capabilities:
+        """Load the weights once; ``options`` are ``VOICEMILL_ENGINE_OPTIONS``.
+
+        Raises ``SettingsError`` for an option that is not known or can't be used.
+        """
+
+    def synthesize(
+        self, batch: Sequence[Segment], voice: str, options: SynthesisOptions
+    ) -> list[Samples | SynthesisError]:
+        """Speak each segment: mono float32 of shape (samples,) in [-1, 1] at the declared rate.
+
+        The list has one entry per segment, in order: its samples, or the
+        ``SynthesisError`` that this segment alone met. An error that ends the
+        whole call is raised.
+        """
+
+    def after_batch(self) -> None:
+        """Called between batches; give back what can be given back."""
