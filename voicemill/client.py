@@ -1,10 +1,10 @@
 """The HTTP client: what a program elsewhere needs to have text spoken.
 
-    VoicemillError
-    └── ClientError
-        ├── ServerUnreachableError   no answer, for as long as we were willing to wait
-        ├── ServerProblemError       the server answered with a problem; ``code`` is the server's
-        └── AudioMismatchError       the audio that arrived is not the audio that was recorded
+VoicemillError
+└── ClientError
+    ├── ServerUnreachableError   no answer, for as long as we were willing to wait
+    ├── ServerProblemError       the server answered with a problem; ``code`` is the server's
+    └── AudioMismatchError       the audio that arrived is not the audio that was recorded
 """
 
 from __future__ import annotations
@@ -223,9 +223,7 @@ class Client:
         job: Job = self._json("POST", f"{job_path(job_id)}/cancel")
         return job
 
-    def item_page(
-        self, job_id: str, *, after: str | None = None, limit: int = 100
-    ) -> ItemPage:
+    def item_page(self, job_id: str, *, after: str | None = None, limit: int = 100) -> ItemPage:
         """The items that follow the one with custom_id ``after``."""
         params: dict[str, str] = {"limit": str(limit)}
         if after is not None:

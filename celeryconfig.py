@@ -1,0 +1,75 @@
+"""Celery's own settings, one a line, each with its why. Values come from ``VOICEMILL_*``."""
+
+from voicemill.queue import queue_name
+from voicemill.settings import Settings
+
+_settings = Settings.from_env()
+_limit = _settings.host_memory_limit
+
+# One Redis holds records, messages and results.
+broker_url = _settings.redis_url
+result_backend = _settings.redis_url
+# AsyncResult(task_id).get() gives audio paths for this long.
+result_expires = int(_settings.retention_seconds)
+# Users read audio paths from the result backend.
+task_ignore_result = False
+# A child leaves after this many tasks. A task is a batch of items, so a child has
+# spoken more items than tasks when it leaves; VOICEMILL_MAX_ITEMS_PER_CHILD counts those.
+worker_max_tasks_per_child = _settings.max_tasks_per_child
+# KiB of host memory; a soft limit of worker/recycle.py, looked at between tasks. Limits
+# relative to the machine or to the warm child are kept there alone.
+worker_max_memory_per_child = (
+    int(_limit.value * 1024) if _limit is not None and _limit.kind == "mebibytes" else None
+)
+# Prefork that asks worker/recycle.py between tasks and tells the store of each lost child.
+worker_pool = "worker.pool:TaskPool"
+# CUDA contexts and OpenMP teams do not survive a fork.
+worker_pool_start_method = "spawn"
+# One child per core; --concurrency wins.
+worker_concurrency = _settings.workers
+# Nobody holds work that another could begin: dispatch admits as much as there are slots.
+worker_prefetch_multiplier = 1
+# A message lives until its task has ended.
+task_acks_late = True
+# Our leases own every further attempt; Celery retries nothing.
+task_reject_on_worker_lost = False
+task_retry_on_worker_lost = False
+# Flower shows what runs now.
+task_track_started = True
+# Flower lives on events.
+worker_send_task_events = True
+task_send_sent_event = True
+# A pickled message would run its sender's code.
+accept_content = ["json"]
+task_serializer = "json"
+result_serializer = "json"
+# A child that is still loading its engine is not dead; the limit holds for replacements too.
+worker_proc_alive_timeout = _settings.load_timeout_seconds
+# Time for the batch in hand after QUIT.
+worker_soft_shutdown_timeout = _settings.stop_seconds
+# An hour and more, so that Celery never hands out a running task again; our reaper is faster.
+visibility_timeout = 14400
+broker_transport_options = {
+    "visibility_timeout": visibility_timeout,
+    "socket_keepalive": True,
+    "health_check_interval": 25,
+}
+result_backend_transport_options = {"visibility_timeout": visibility_timeout}
+# A Redis restart must not turn finished tasks into failures.
+result_backend_always_retry = True
+result_backend_max_retries = 200
+redis_backend_health_check_interval = 30
+# Wait for Redis as long as it takes.
+broker_connection_retry_on_startup = True
+broker_connection_max_retries = None
+# A lost connection is no reason to kill good work.
+worker_cancel_long_running_tasks_on_connection_loss = False
+# A message that comes twice after it succeeded is not run.
+worker_deduplicate_successful_tasks = True
+# Each engine has a queue; a worker takes its own engine's only.
+task_default_queue = queue_name(_settings.engine)
+# Worker logs go where the process was told to write, in our format.
+worker_hijack_root_logger = True
+# Task modules, for the parent and for spawned children.
+imports = ("worker.tasks",)
+enable_utc = True

@@ -1,0 +1,158 @@
+"""The real stack as a user starts it, for tests to use and to hurt."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from tests.support import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+READY_SECONDS = 90.0
+
+
+class Stack:
+    """``scripts/up.py`` and what it started."""
+
+    def __init__(self, home: Path, *flags: str, env: Mapping[str, str] | None = None) -> None:
+        self.home = home
+        self.url = ""
+        self._flags = flags
+        self._env = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start, and wait for the line ``ready URL``."""
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, str(ROOT / "scripts/up.py"), "--home", str(self.home)),
+                *("--port", "0", "--flower-port", "0", *self._flags),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=(self.home.parent / "up.stderr").open("w"),
+            text=True,
+            env=self._env,
+            cwd=ROOT,
+        )
+        assert self._process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            selector.select(READY_SECONDS)
+        line = self._process.stdout.readline() if self._process.poll() is None else ""
+        if not line.startswith("ready "):
+            self.stop()
+            pytest.fail(f"the stack did not come up:\n{self.logs()}")
+        self.url = line.split()[1]
+
+    def stop(self) -> int:
+        """Ask it to stop; gives its exit status."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            return self._process.wait(60)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            raise
+
+    def logs(self) -> str:
+        """The last lines of every log."""
+        files = [self.home.parent / "up.stderr", *sorted((self.home / "logs").glob("*.log"))]
+        return "\n".join(
+            f"--- {file.name}\n" + "\n".join(file.read_text(errors="replace").splitlines()[-30:])
+            for file in files
+            if file.exists()
+        )
+
+    def pid(self, part: str) -> int:
+        """The process of a part now."""
+        return int(json.loads((self.home / "pids.json").read_text())[part])
+
+    def children(self) -> list[int]:
+        """Pids of the synthesis children that are known to work."""
+        answer = httpx.get(f"{self.url}/health", timeout=5).json()
+        return [child["pid"] for child in answer["children"]]
+
+    def kill(self, pid: int) -> None:
+        """Kill -9, and wait until it is gone."""
+        process = psutil.Process(pid)
+        process.kill()
+        wait_until(lambda: not alive(process), what=f"the end of {pid}")
+
+    def wait_ready(self) -> None:
+        """Wait until the stack says that it can work."""
+        wait_until(self.is_ready, 60, "readiness")
+
+    def is_ready(self) -> bool:
+        """What ``/readyz`` says."""
+        try:
+            return httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def submit(self, texts: list[str], **fields: Any) -> str:
+        """Send a job; gives its id. Waits for an API that is away."""
+        body = {"inputs": [{"input": text} for text in texts], **fields}
+        answer = self.request("POST", "/v1/jobs", json=body)
+        assert answer.status_code == 202, answer.text
+        job_id: str = answer.json()["id"]
+        return job_id
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        """The job now."""
+        job: dict[str, Any] = self.request("GET", f"/v1/jobs/{job_id}").json()
+        return job
+
+    def wait_for(self, job_id: str, seconds: float = 120) -> dict[str, Any]:
+        """Wait until a job has ended."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            job = self.job(job_id)
+            if job.get("status") in {"completed", "failed", "cancelled", "expired"}:
+                return job
+            time.sleep(0.1)
+        pytest.fail(f"job {job_id} did not end in {seconds} s: {self.job(job_id)}\n{self.logs()}")
+
+    def items(self, job_id: str) -> list[dict[str, Any]]:
+        """Every item of a job."""
+        items: list[dict[str, Any]] = []
+        after = ""
+        while True:
+            path = f"/v1/jobs/{job_id}/items?limit=500" + (f"&after={after}" if after else "")
+            page = self.request("GET", path).json()
+            items += page["data"]
+            if not page["has_more"]:
+                return items
+            after = page["last_id"]
+
+    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """One request, sent again while the API is away."""
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                answer = httpx.request(method, self.url + path, timeout=10, **options)
+                if answer.status_code != 503:
+                    return answer
+            except httpx.TransportError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
+
+
+def alive(process: psutil.Process) -> bool:
+    """False for a process that is gone or only waits to be reaped."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

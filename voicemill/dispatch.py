@@ -1,0 +1,67 @@
+"""Letting work in: only as much as there are free slots, by one function."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from voicemill.errors import StoreUnavailableError
+from voicemill.queue import Queue
+from voicemill.settings import Settings
+from voicemill.store import Store
+
+logger = logging.getLogger(__name__)
+
+LEAST_TIME_LIMIT_SECONDS = 120.0
+TIME_LIMIT_FACTOR = 20.0
+"""A batch that takes this many times its estimate hangs; its child is killed."""
+RESEND_SECONDS = 3.0
+
+
+class Dispatcher:
+    """Admits batches and sees to it that admitted ones arrive."""
+
+    def __init__(self, store: Store, queue: Queue, settings: Settings) -> None:
+        self._store = store
+        self._queue = queue
+        self._settings = settings
+
+    def admit(self, engines: Iterable[str] | None = None) -> int:
+        """Admit while there are free slots; gives how many batches went in.
+
+        A batch whose message can't be sent stays admitted and is sent by ``resend``.
+        """
+        admitted = 0
+        for engine in self._store.engines() if engines is None else engines:
+            cost = self._store.cost(engine)
+            for task in self._store.admit(engine, cost, self._settings.batch_seconds):
+                admitted += 1
+                self._send(engine, task.id, task.seconds)
+        return admitted
+
+    def resend(self) -> int:
+        """Send again what was admitted and is nowhere to be found; gives how many.
+
+        Kombu on Redis can lose a message with the worker that popped it.
+        """
+        stale = self._store.stale_admitted(RESEND_SECONDS)
+        if not stale:
+            return 0
+        nodes = self._store.live_nodes()
+        held: dict[str, set[str]] = {}
+        sent = 0
+        for task_id, engine in stale:
+            if engine not in held:
+                held[engine] = self._queue.held(engine, nodes)
+            if task_id not in held[engine] and self._store.touch_admitted(task_id):
+                logger.warning("task %s was lost on its way; sent again", task_id)
+                self._send(engine, task_id, 0.0)
+                sent += 1
+        return sent
+
+    def _send(self, engine: str, task_id: str, seconds: float) -> None:
+        time_limit = max(LEAST_TIME_LIMIT_SECONDS, TIME_LIMIT_FACTOR * seconds)
+        try:
+            self._queue.send(engine, task_id, time_limit=time_limit)
+        except StoreUnavailableError as error:
+            logger.warning("task %s stays admitted, not sent: %s", task_id, error)

@@ -1,0 +1,65 @@
+"""Audio files: named by job, item and attempt; never visible half-written."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from voicemill.errors import OutputError
+
+ITEMS_PER_FOLDER = 1000
+EXTENSIONS = {"wav": "wav", "flac": "flac", "mp3": "mp3", "opus": "opus", "ogg": "ogg"}
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A file that is on the disk, whole."""
+
+    path: Path
+    sha256: str
+    size_bytes: int
+
+
+def audio_path(
+    output_dir: Path, job_id: str, index: int, custom_id: str, attempt: int, response_format: str
+) -> Path:
+    """Where the audio of one attempt goes; the same for the same attempt."""
+    folder = output_dir / job_id / f"{index // ITEMS_PER_FOLDER:04d}"
+    return folder / f"{index:06d}-{custom_id}.{attempt}.{EXTENSIONS[response_format]}"
+
+
+def write_audio(path: Path, data: bytes) -> WrittenFile:
+    """Write a file so that it is there whole or not at all, even after a power cut.
+
+    Raises ``OutputError`` with the reason the operating system gave.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(
+            prefix=f".{path.name}.", suffix=".tmp", dir=path.parent
+        )
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except OSError:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+    except OSError as error:
+        raise OutputError(f"{path} could not be written: {error.strerror}.") from error
+    return WrittenFile(path, hashlib.sha256(data).hexdigest(), len(data))
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename in this folder last."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

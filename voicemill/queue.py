@@ -1,0 +1,78 @@
+"""The only seam to Celery: task and queue names, sending, and what the broker still holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from celery import Celery
+from kombu.exceptions import OperationalError
+
+from voicemill.errors import StoreUnavailableError
+from voicemill.settings import Settings
+
+SYNTHESIZE = "voicemill.synthesize"
+UNACKED_PREFIX = "voicemill-unacked:"
+
+
+def queue_name(engine: str) -> str:
+    """The Celery queue of an engine."""
+    return f"synthesis.{engine}"
+
+
+class Queue:
+    """Sends tasks by name; task arguments are ids only."""
+
+    def __init__(self, settings: Settings, *, timeout: float = 1.0) -> None:
+        self._app = Celery("voicemill-sender", broker=settings.redis_url, set_as_current=False)
+        self._app.conf.update(
+            task_ignore_result=True,
+            task_send_sent_event=True,
+            task_serializer="json",
+            accept_content=["json"],
+            broker_transport_options={
+                "socket_timeout": timeout,
+                "socket_connect_timeout": timeout,
+                "max_retries": 0,
+            },
+        )
+
+    def send(self, engine: str, task_id: str, *, time_limit: float) -> None:
+        """Send one task; raises ``StoreUnavailableError`` when the broker does not answer."""
+        try:
+            self._app.send_task(
+                SYNTHESIZE,
+                args=(task_id,),
+                task_id=task_id,
+                queue=queue_name(engine),
+                time_limit=time_limit,
+                retry=False,
+                ignore_result=False,
+            )
+        except (OperationalError, OSError) as error:
+            raise StoreUnavailableError(f"The broker can't be reached: {error}.") from error
+
+    def held(self, engine: str, nodes: Iterable[str]) -> set[str]:
+        """Ids of the tasks that wait in an engine's queue or at a live worker.
+
+        ``nodes`` are incarnations as ``Store.live_nodes`` gives them.
+        """
+        try:
+            with self._app.connection_for_read() as connection:
+                client = connection.default_channel.client
+                ids = {task_id_of(raw) for raw in client.lrange(queue_name(engine), 0, -1)}
+                for node in nodes:
+                    ids |= {task_id_of(raw) for raw in client.hvals(node)}
+        except (OperationalError, OSError) as error:
+            raise StoreUnavailableError(f"The broker can't be reached: {error}.") from error
+        return ids
+
+
+def task_id_of(raw: bytes) -> str:
+    """The task id in a message as Kombu keeps it in a queue's list or among the unacked."""
+    message: Any = json.loads(raw)
+    if isinstance(message, list):
+        message = message[0]
+    task_id: str = message["headers"]["id"]
+    return task_id

@@ -1,0 +1,42 @@
+"""The Celery app, and what happens when its processes start and stop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import Celery, signals
+
+from worker import process
+
+app = Celery("voicemill")
+app.config_from_object("celeryconfig")
+
+
+@signals.celeryd_init.connect
+def on_parent_made(sender: str, conf: Any, **_: Any) -> None:
+    """Keep this worker's unacknowledged messages apart, so that its loss shows which are lost."""
+    parent = process.make_parent(sender)
+    conf.broker_transport_options = {
+        **conf.broker_transport_options,
+        "unacked_key": parent.incarnation,
+        "unacked_index_key": f"{parent.incarnation}:index",
+        "unacked_mutex_key": f"{parent.incarnation}:mutex",
+    }
+
+
+@signals.worker_init.connect
+def on_parent_started(**_: Any) -> None:
+    """Watch before the first child exists."""
+    process.start_parent()
+
+
+@signals.worker_shutdown.connect
+def on_parent_stopping(**_: Any) -> None:
+    """Give back what is still held."""
+    process.stop_parent()
+
+
+@signals.worker_process_init.connect
+def on_child_started(sender: str, **_: Any) -> None:
+    """Load the engine before the child takes work."""
+    process.start_child(sender)

@@ -1,0 +1,68 @@
+"""Timed loops over the store: dispatch ticks, resending, reaping. No Celery worker, no engine.
+
+Any number may run at once; every step is atomic. ``python -m worker.clerk``
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import uuid
+
+from voicemill.dispatch import Dispatcher
+from voicemill.errors import StoreRefusedError, StoreUnavailableError
+from voicemill.logs import configure_logging
+from voicemill.queue import Queue
+from voicemill.settings import Settings
+from voicemill.store import Store
+
+logger = logging.getLogger(__name__)
+
+TICK_SECONDS = 1.0
+ABANDON_SECONDS = 60.0
+"""A submission without a new page for so long has lost its writer."""
+LEASE_SECONDS = 15.0
+
+
+class Clerk:
+    """Does what nobody is waiting for, once a second."""
+
+    def __init__(self, store: Store, queue: Queue, settings: Settings) -> None:
+        self._id = f"clerk-{uuid.uuid4().hex}"
+        self._store = store
+        self._settings = settings
+        self._dispatcher = Dispatcher(store, queue, settings)
+
+    def tick(self) -> None:
+        """One round; raises what the store raises."""
+        self._store.beat_clerk(self._id, LEASE_SECONDS)
+        reaped = self._store.reap(max_attempts=self._settings.max_attempts)
+        if reaped:
+            logger.warning("%d leases ran out; their items go to others", reaped)
+        self._store.abandon_unfinished(ABANDON_SECONDS)
+        self._dispatcher.resend()
+        self._dispatcher.admit()
+
+    def run(self, stopping: threading.Event) -> None:
+        """Tick until told to stop; a store that is away is waited for."""
+        while not stopping.is_set():
+            try:
+                self.tick()
+            except (StoreUnavailableError, StoreRefusedError) as error:
+                logger.warning("no round this time: %s", error)
+            stopping.wait(TICK_SECONDS)
+
+
+def main() -> None:
+    """Run a clerk until TERM or INT."""
+    settings = Settings.from_env()
+    configure_logging(settings.log_level)
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    Clerk(Store.connect(settings.redis_url), Queue(settings), settings).run(stopping)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""A batch from ids to files: text → segments → engine → checks → file → record."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from itertools import groupby
+from typing import Any
+
+
+from voicemill.errors import (
+    EnginePoisonedError,
+    NoSpeakableTextError,
+    OutOfMemoryError,
+    SynthesisError,
+    VoicemillError,
+)
+from voicemill.jobs import ItemAudio, ItemError, ItemInput, ItemStatus
+from voicemill.outputs import audio_path, write_audio
+from voicemill.settings import Settings
+from voicemill.store import StartedTask, Store
+from voicemill.voices import Capabilities
+from worker import audio, segments
+from worker.engines.base import Engine, Samples, Segment, SynthesisOptions
+from worker.lease import LeaseKeeper
+from worker.patience import patiently
+
+logger = logging.getLogger(__name__)
+
+WRITES_AHEAD = 4
+"""Finished items that may wait for the writer thread before synthesis waits for it."""
+
+
+@dataclass(slots=True)
+class Take:
+    """One attempt at one item, as it fills up."""
+
+    item: ItemInput
+    attempt: int
+    segments: list[Segment] = field(default_factory=list)
+    pieces: list[Samples] = field(default_factory=list)
+    seconds: float = 0.0
+    """Wall time the engine took."""
+    error: VoicemillError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an attempt ended; Celery's result is a list of these."""
+
+    job_id: str
+    custom_id: str
+    status: str
+    audio_path: str | None = None
+    duration_seconds: float | None = None
+    sample_rate: int | None = None
+    sha256: str | None = None
+    error: dict[str, Any] | None = None
+
+    def to_record(self) -> dict[str, Any]:
+        """The JSON object of the result backend."""
+        return asdict(self)
+
+
+class Synthesizer:
+    """Speaks batches with one loaded engine. Encoding and writing overlap the next synthesis."""
+
+    def __init__(
+        self, store: Store, engine: Engine, capabilities: Capabilities, settings: Settings
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._capabilities = capabilities
+        self._settings = settings
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="writer")
+        self._waiting = threading.BoundedSemaphore(WRITES_AHEAD)
+        self.poisoned = False
+        """True once the engine said that this process can't go on."""
+
+    def run(self, task: StartedTask) -> list[Outcome]:
+        """Speak what the task carries and close it; one outcome for each item that was begun."""
+        asked = self._patiently(self._store.inputs, task.job_id, task.indexes)
+        endings: list[Future[Outcome]] = []
+        with LeaseKeeper(self._store, task, self._settings.lease_seconds) as lease:
+            for group in groups(asked, self._capabilities.max_batch):
+                if lease.is_over or self.poisoned:
+                    break
+                for take in self._synthesize(task, group, lease):
+                    endings.append(self._finish_later(task, take))
+            outcomes = [ending.result() for ending in endings]
+            self._patiently(self._store.end_task, task, max_attempts=self._settings.max_attempts)
+        return outcomes
+
+    def _patiently(self, call: Any, *args: Any, **kwargs: Any) -> Any:
+        return patiently(self._settings.lease_seconds, call, *args, **kwargs)
+
+    def _synthesize(
+        self, task: StartedTask, group: Sequence[ItemInput], lease: LeaseKeeper
+    ) -> list[Take]:
+        indexes = [item.index for item in group]
+        started = self._patiently(
+            self._store.start_items, task, indexes, self._settings.lease_seconds
+        )
+        takes = [Take(item, started[item.index]) for item in group if item.index in started]
+        for take in takes:
+            self._prepare(take)
+        work = [(take, segment) for take in takes for segment in take.segments]
+        size = max(1, self._capabilities.max_batch)
+        for start in range(0, len(work), size):
+            if lease.is_over:
+                break
+            self._speak([pair for pair in work[start : start + size] if pair[0].error is None])
+        return takes
+
+    def _prepare(self, take: Take) -> None:
+        for _, refusal in self._capabilities.refusals(take.item):
+            take.error = refusal
+            return
+        texts = segments.split(
+            segments.clean(take.item.text),
+            self._capabilities.best_segment_characters,
+            self._capabilities.max_segment_characters,
+        )
+        take.segments = [Segment(text) for text in texts]
+        if not texts:
+            take.error = NoSpeakableTextError("The text has nothing to speak once it is cleaned.")
+
+    def _speak(self, work: Sequence[tuple[Take, Segment]]) -> None:
+        if not work:
+            return
+        first = work[0][0].item
+        began = time.perf_counter()
+        spoken = self._call_engine([segment for _, segment in work], first)
+        seconds = time.perf_counter() - began
+        characters = sum(len(segment.text) for _, segment in work)
+        for (take, segment), result in zip(work, spoken, strict=True):
+            take.seconds += seconds * len(segment.text) / characters
+            if isinstance(result, VoicemillError):
+                take.error = take.error or result
+            else:
+                take.pieces.append(result)
+
+    def _call_engine(
+        self, batch: Sequence[Segment], item: ItemInput
+    ) -> Sequence[Samples | SynthesisError]:
+        try:
+            return self._engine.synthesize(batch, item.voice, options_of(item))
+        except EnginePoisonedError as error:
+            self.poisoned = True
+            return [error] * len(batch)
+        except SynthesisError as error:
+            return [error] * len(batch)
+        except MemoryError:
+            return [OutOfMemoryError("The host had no memory left.")] * len(batch)
+        except Exception as error:  # noqa: BLE001  an engine is anybody's code; its item fails, named
+            logger.exception("the engine raised")
+            return [SynthesisError(f"The engine raised {type(error).__name__}.")] * len(batch)
+
+    def _finish_later(self, task: StartedTask, take: Take) -> Future[Outcome]:
+        self._waiting.acquire()
+        future = self._writer.submit(self._finish, task, take)
+        future.add_done_callback(lambda _: self._waiting.release())
+        return future
+
+    def _finish(self, task: StartedTask, take: Take) -> Outcome:
+        try:
+            if take.error is not None:
+                raise take.error
+            if len(take.pieces) < len(take.segments):
+                self._patiently(self._store.cancel_item, task, take.item.index)
+                return Outcome(task.job_id, take.item.custom_id, ItemStatus.CANCELLED)
+            return self._publish(task, take)
+        except VoicemillError as error:
+            return self._fail(task, take, error)
+
+    def _publish(self, task: StartedTask, take: Take) -> Outcome:
+        item, rate = take.item, self._capabilities.sample_rate
+        for piece in take.pieces:
+            audio.check(piece)
+        samples = audio.join(take.pieces, rate)
+        path = audio_path(
+            self._settings.output_dir,
+            task.job_id,
+            item.index,
+            item.custom_id,
+            take.attempt,
+            item.response_format,
+        )
+        written = write_audio(path, audio.encode(samples, rate, item.response_format))
+        published = ItemAudio(
+            audio_path=str(written.path),
+            sha256=written.sha256,
+            size_bytes=written.size_bytes,
+            duration_seconds=round(len(samples) / rate, 6),
+            sample_rate=rate,
+            device_seconds=round(take.seconds, 6),
+            engine=self._capabilities.engine,
+            model_revision=self._capabilities.model_revision,
+        )
+        if not self._patiently(self._store.succeed_item, task, item.index, published):
+            written.path.unlink(missing_ok=True)
+            return Outcome(task.job_id, item.custom_id, ItemStatus.CANCELLED)
+        return Outcome(
+            task.job_id,
+            item.custom_id,
+            ItemStatus.SUCCEEDED,
+            published.audio_path,
+            published.duration_seconds,
+            published.sample_rate,
+            published.sha256,
+        )
+
+    def _fail(self, task: StartedTask, take: Take, error: VoicemillError) -> Outcome:
+        logger.warning(
+            "job %s item %d attempt %d: %s", task.job_id, take.item.index, take.attempt, error.code
+        )
+        failure = ItemError(error.code, error.message, error.retryable)
+        self._patiently(
+            self._store.fail_item,
+            task,
+            take.item.index,
+            failure,
+            max_attempts=self._settings.max_attempts,
+        )
+        again = error.retryable and take.attempt < self._settings.max_attempts
+        status = ItemStatus.QUEUED if again else ItemStatus.FAILED
+        return Outcome(task.job_id, take.item.custom_id, status, error=asdict(failure))
+
+
+def options_of(item: ItemInput) -> SynthesisOptions:
+    """How an item is to be spoken."""
+    return SynthesisOptions(item.language, item.speed, item.seed, item.instructions)
+
+
+def groups(items: Sequence[ItemInput], most: int) -> Iterator[list[ItemInput]]:
+    """Neighbours that one call may speak together: same voice and options, ``most`` at a time."""
+    for _, alike in groupby(items, key=lambda item: (item.voice, options_of(item))):
+        together = list(alike)
+        for start in range(0, len(together), max(1, most)):
+            yield together[start : start + max(1, most)]

@@ -1,0 +1,15 @@
+"""The one Celery task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from voicemill.queue import SYNTHESIZE
+from worker import process
+from worker.app import app
+
+
+@app.task(name=SYNTHESIZE)  # type: ignore[untyped-decorator]
+def synthesize(task_id: str) -> list[dict[str, Any]]:
+    """Synthesize the batch that was admitted under this id; gives an outcome for each item."""
+    return process.current_child().run(task_id)
