@@ -28,11 +28,16 @@ class MemoryLimit:
     def __str__(self) -> str:
         match self.kind:
             case "mebibytes":
-                return f"{self.value:g}MiB"
+                return f"{plain(self.value)}MiB"
             case "share":
-                return f"{self.value * 100:g}%"
+                return f"{plain(self.value * 100)}%"
             case "baseline":
-                return f"{self.value:g}x"
+                return f"{plain(self.value)}x"
+
+
+def plain(number: float) -> str:
+    """A number without an exponent and without needless zeros."""
+    return f"{number:.9f}".rstrip("0").rstrip(".")
 
 
 def parse_text(text: str) -> str:
@@ -42,7 +47,10 @@ def parse_text(text: str) -> str:
 
 def parse_path(text: str) -> Path:
     """An absolute path; ``~`` is the user's home."""
-    return Path(text).expanduser().resolve()
+    try:
+        return Path(text).expanduser().resolve()
+    except RuntimeError as error:
+        raise ValueError("a path; there is no home folder to put for ~") from error
 
 
 def parse_count(text: str) -> int:
@@ -238,6 +246,6 @@ class Settings:
             elif isinstance(value, int) and not value and one.name.endswith("_mb"):
                 text = "off"
             else:
-                text = f"{value:.15g}" if isinstance(value, float) else str(value)
+                text = str(value)
             environ[PREFIX + one.name.upper()] = text
         return environ

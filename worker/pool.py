@@ -12,7 +12,6 @@ import sys
 from typing import Any
 
 import billiard.pool
-from billiard.common import EX_RECYCLE  # type: ignore[attr-defined]
 from celery.concurrency import asynpool, prefork
 
 from worker import process
@@ -43,7 +42,7 @@ class ChildProcess(asynpool.Worker):  # type: ignore[misc]
             reason = child.reason_to_leave(policy)
             if reason is not None:
                 child.leave(reason)
-                sys.exit(EX_RECYCLE)
+                sys.exit(billiard.pool.EX_RECYCLE)
             return receive(*args, **kwargs)
 
         self.wait_for_job = wait_for_job

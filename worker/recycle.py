@@ -94,7 +94,13 @@ class Policy:
 
 
 def reason_to_leave(policy: Policy, now: Measurements) -> Reason | None:
-    """The first limit that is passed, or nothing."""
+    """The first limit that is passed, or nothing.
+
+    A healthy child does one task at least: where a limit lies below what a fresh
+    child needs, work still goes on.
+    """
+    if now.tasks == 0 and not now.poisoned:
+        return None
     passed = {
         Reason.ERRORS: now.poisoned,
         Reason.GPU_MEMORY: is_over(now.gpu_memory, policy.gpu_memory),

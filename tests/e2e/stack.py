@@ -11,13 +11,16 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import psutil
 import pytest
+from celery import Celery
 
 from tests.support import wait_until
+from voicemill.queue import SYNTHESIZE, queue_name
+from voicemill.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_SECONDS = 90.0
@@ -35,17 +38,18 @@ class Stack:
 
     def start(self) -> None:
         """Start, and wait for the line ``ready URL``."""
-        self._process = subprocess.Popen(
-            [
-                *(sys.executable, str(ROOT / "scripts/up.py"), "--home", str(self.home)),
-                *("--port", "0", "--flower-port", "0", *self._flags),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=(self.home.parent / "up.stderr").open("w"),
-            text=True,
-            env=self._env,
-            cwd=ROOT,
-        )
+        with (self.home.parent / "up.stderr").open("w") as log:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, str(ROOT / "scripts/up.py"), "--home", str(self.home)),
+                    *("--port", "0", "--flower-port", "0", *self._flags),
+                ],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=self._env,
+                cwd=ROOT,
+            )
         assert self._process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
@@ -156,3 +160,103 @@ def alive(process: psutil.Process) -> bool:
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
+
+
+class Worker:
+    """A Celery worker alone, with one `tone` child."""
+
+    def __init__(self, redis_url: str, folder: Path, *flags: str, **env: str) -> None:
+        self._folder = folder
+        self._url = redis_url
+        self._flags = flags
+        self._env = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "VOICEMILL_REDIS_URL": redis_url,
+            "VOICEMILL_HOME": str(folder),
+            "VOICEMILL_ENGINE": "tone",
+            "VOICEMILL_WORKERS": "1",
+            **env,
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+        self.node = f"test-{os.getpid()}-{folder.name}@localhost"
+
+    @property
+    def pid(self) -> int:
+        """The Celery parent."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def log(self) -> str:
+        """What it wrote."""
+        return (self._folder / "worker.log").read_text(errors="replace")
+
+    def start(self) -> None:
+        """Start, and wait until a child takes work."""
+        store = Store.connect(self._url)
+        with (self._folder / "worker.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "celery", "-A", "worker.app", "worker"),
+                    *("-n", self.node, "--without-gossip", "--without-mingle", *self._flags),
+                ],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._env,
+                cwd=ROOT,
+                start_new_session=True,
+            )
+        wait_until(
+            lambda: store.slots("tone") > 0 or self._process.poll() is not None,
+            30,
+            "a child that takes work",
+        )
+
+    @property
+    def exit_status(self) -> int | None:
+        """Its exit status once it has ended."""
+        assert self._process is not None
+        return self._process.poll()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process is not None
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self) -> int:
+        """Ask it to stop; gives its exit status."""
+        assert self._process is not None
+        self._process.terminate()
+        return self._process.wait(30)
+
+    def inspect(self, command: str) -> dict[str, Any]:
+        """What the worker answers to a remote control command."""
+        with Celery(broker=self._url, set_as_current=False) as app:
+            answer = getattr(app.control.inspect([self.node], timeout=5), command)()
+        assert answer is not None, f"no answer to {command}:\n{self.log}"
+        found: dict[str, Any] = answer[self.node]
+        return found
+
+    def send_pickled(self) -> None:
+        """Send a message that would create a file if it were unpickled."""
+
+        class Evil:
+            def __reduce__(self) -> tuple[Any, ...]:
+                return (os.mkdir, (str(marker),))
+
+        marker = self._folder / "unpickled"
+        with Celery(broker=self._url, set_as_current=False) as app:
+            app.conf.task_serializer = "pickle"
+            app.conf.accept_content = ["pickle"]
+            app.send_task(SYNTHESIZE, args=(Evil(),), queue=queue_name("tone"))
+        wait_until(lambda: "ContentDisallowed" in self.log, 10, "the refusal in the log")
+
+    def pickle_ran(self) -> bool:
+        """True when the pickled message was run."""
+        return (self._folder / "unpickled").exists()

@@ -98,12 +98,14 @@ class Lines:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._next = 0.0
+        self._rows_shown = -1
 
     def show(self, tally: Tally) -> None:
-        """Write a line if one is due, or if the run is over."""
+        """Write a line if there is news and it is due, or the run is over."""
         now = tally.clock()
-        if now >= self._next or tally.rows == tally.total_rows:
-            self._next = now + LINE_EVERY_SECONDS
+        due = now >= self._next or tally.rows == tally.total_rows
+        if due and tally.rows != self._rows_shown:
+            self._next, self._rows_shown = now + LINE_EVERY_SECONDS, tally.rows
             self.note(str(tally))
 
     def note(self, text: str) -> None:

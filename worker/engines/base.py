@@ -1,18 +1,21 @@
-"""The contract every engine keeps, and how one is found by name."""
+"""The contract every engine keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from voicemill.errors import SynthesisError
+from voicemill.errors import SettingsError, SynthesisError
 from voicemill.voices import Capabilities
 
 Samples = npt.NDArray[np.float32]
+
+WARM_UP_CALLS = 2
+"""Calls to ``synthesize`` that a child makes before it takes work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +56,13 @@ class Engine(Protocol):
 
     def after_batch(self) -> None:
         """Called between batches; give back what can be given back."""
+
+
+def refuse_unknown(engine: str, options: Mapping[str, Any], known: Collection[str]) -> None:
+    """Raise ``SettingsError`` for an option that the engine does not know."""
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        names = ", ".join(sorted(known)) or "none"
+        raise SettingsError(
+            f"VOICEMILL_ENGINE_OPTIONS: {engine} has no option {unknown[0]!r}; it has: {names}."
+        )

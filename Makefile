@@ -1,0 +1,81 @@
+# What people and CI call. Everything runs from the checkout, in .venv.
+PYTHON ?= python3
+TORCH  ?= torch==2.13.0
+# What `make bench` hands to every benchmark.
+BENCH_FLAGS ?= --quick
+
+BIN    := .venv/bin
+PYTEST  = $(BIN)/python -m pytest $(if $(COVERAGE),--cov --cov-append --cov-report=)
+# Byte code is written when a module is first imported: most of what is installed never is.
+PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+LOCKED  = $(PIP) --require-hashes --requirement
+
+.PHONY: help venv venv-all demo up test test-all test-rest long chaos bench check lock clean
+
+help:
+	@echo 'make demo      a CSV spoken by a whole stack, into out/'
+	@echo 'make up        the stack in the foreground, until Ctrl-C'
+	@echo 'make test      the tests (minutes); test-all: all that CI runs; long: full-size chaos and soak'
+	@echo 'make check     format, lint, types, contracts, licences, known vulnerabilities'
+	@echo 'make bench     the benchmarks; BENCH_FLAGS= for full size'
+	@echo 'make chaos     the tests that kill things'
+	@echo 'make venv      .venv from the lock; venv-all: with every extra and torch'
+	@echo 'make lock      the locks again from pyproject.toml; UPGRADE=1 takes newer versions'
+	@echo 'make clean     remove .venv, out/ and caches'
+
+venv: .venv/venv.stamp
+venv-all: .venv/full.stamp
+
+# Made anew when the lock changes, so that it never holds what the lock no longer names.
+.venv/venv.stamp: requirements/pip.txt requirements/venv.txt
+	$(PYTHON) -m venv --clear .venv
+	$(LOCKED) requirements/pip.txt
+	$(LOCKED) requirements/venv.txt
+	@# The checkout itself is importable from any folder, and nothing of it is copied.
+	echo '$(CURDIR)' > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/voicemill.pth"
+	touch $@
+
+# torch stands in no lock: which build is right depends on the machine. Here any one will do.
+.venv/full.stamp: .venv/venv.stamp requirements/full.txt
+	$(LOCKED) requirements/full.txt
+	$(PIP) '$(TORCH)'
+	touch $@
+
+demo: venv
+	$(BIN)/python scripts/demo.py
+
+up: venv
+	$(BIN)/python scripts/up.py
+
+test: venv
+	$(PYTEST)
+
+# What `test` leaves out; the two together are what CI runs.
+test-rest: venv-all
+	$(PYTEST) -m 'full and not long'
+	scripts/check
+
+test-all: venv-all
+	rm -f .coverage .coverage.*
+	$(MAKE) COVERAGE=1 test
+	$(MAKE) COVERAGE=1 test-rest
+
+long: venv-all
+	$(PYTEST) -m long
+
+chaos: venv
+	$(PYTEST) -m '' tests/chaos
+
+bench: venv
+	set -e; for one in benchmarks/*.py; do $(BIN)/python $$one $(BENCH_FLAGS); done
+
+check: venv
+	scripts/check
+
+lock: venv-all
+	scripts/lock $(if $(UPGRADE),--upgrade)
+
+clean:
+	rm -rf .venv out build dist .coverage .coverage.* htmlcov \
+		.pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,164 @@
+"""Jobs: create, list, look at, cancel."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Final
+
+from flask import Blueprint, Response, jsonify, request
+
+from api.context import TENANT, context
+from api.openapi import Answer, Operation, describe
+from api.requests import JobCreate, JobQuery, JobsQuery, read_json, read_query
+from api.submission import Submission
+from api.wire import JobBody, ListBody, job_body, page, retry_after
+from voicemill.errors import (
+    JobNotFoundError,
+    PayloadTooLargeError,
+    RequestError,
+    UnsupportedMediaTypeError,
+    VoicemillError,
+)
+from voicemill.jobs import Job, is_terminal, new_job_id
+
+logger = logging.getLogger(__name__)
+
+blueprint = Blueprint("jobs", __name__)
+
+JOB_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+FIRST_LOOK_SECONDS: Final = 0.01
+LONGEST_LOOK_SECONDS: Final = 0.5
+"""Between two looks at a job that a request waits for: short at first, for small jobs."""
+
+RETRY_AFTER: Final = {"Retry-After": "Seconds after which to look again, while it goes on."}
+LOCATION: Final = {"Location": "Where the job is followed."}
+
+
+@blueprint.post("/v1/jobs")
+@describe(
+    Operation(
+        summary="Submit texts to be spoken",
+        tag="jobs",
+        body=JobCreate,
+        answers={202: Answer("The job is stored.", JobBody, headers={**LOCATION, **RETRY_AFTER})},
+        problems=(RequestError, PayloadTooLargeError, UnsupportedMediaTypeError),
+    )
+)
+def create() -> Response:
+    """Store a job, let in what may run, and answer at once."""
+    here = context()
+    raw = read_json(request)
+    items, metadata = Submission(here.store.engines(), here.settings).read(raw)
+    job = here.store.create_job(new_job_id(), TENANT, items, metadata)
+    logger.info("job %s created with %d items", job.id, len(items))
+    admit(job)
+    response = answer(job)
+    response.status_code = HTTPStatus.ACCEPTED
+    response.headers["Location"] = f"/v1/jobs/{job.id}"
+    return response
+
+
+def admit(job: Job) -> None:
+    """Let work in; the job is stored, so a failure here is the clerk's to make good."""
+    try:
+        context().dispatcher.admit()
+    except VoicemillError as error:
+        logger.warning("job %s is stored, admission waits for the clerk: %s", job.id, error.code)
+
+
+@blueprint.get("/v1/jobs")
+@describe(
+    Operation(
+        summary="List jobs, newest first",
+        tag="jobs",
+        query=JobsQuery,
+        answers={200: Answer("A page of jobs.", ListBody[JobBody])},
+        problems=(JobNotFoundError,),
+    )
+)
+def index() -> Response:
+    """One page of the jobs."""
+    query = read_query(JobsQuery, request)
+    found = context().store.jobs(TENANT, after=query.after, limit=query.limit)
+    slots = slots_of(found.jobs)
+    bodies = [job_body(job, slots) for job in found.jobs]
+    return jsonify(page(bodies, [job.id for job in found.jobs], has_more=found.has_more))
+
+
+@blueprint.get("/v1/jobs/<job_id>")
+@describe(
+    Operation(
+        summary="Look at a job, or wait for its end",
+        tag="jobs",
+        query=JobQuery,
+        answers={200: Answer("The job as it stands.", JobBody, headers=RETRY_AFTER)},
+        problems=(JobNotFoundError,),
+    )
+)
+def show(job_id: str) -> Response:
+    """The job, as soon as it has ended or the wait is over."""
+    query = read_query(JobQuery, request)
+    job = find_job(job_id)
+    if query.wait and context().waiters.acquire(blocking=False):
+        try:
+            job = wait_for(job, query.wait)
+        finally:
+            context().waiters.release()
+    return answer(job)
+
+
+@blueprint.post("/v1/jobs/<job_id>/cancel")
+@describe(
+    Operation(
+        summary="Cancel a job; one that has ended stays as it is",
+        tag="jobs",
+        answers={200: Answer("The job as it stands now.", JobBody, headers=RETRY_AFTER)},
+        problems=(JobNotFoundError,),
+    )
+)
+def cancel(job_id: str) -> Response:
+    """Stop what has not been spoken yet."""
+    job = context().store.cancel(find_job(job_id).id)
+    logger.info("job %s cancelled by its client", job.id)
+    return answer(job)
+
+
+def find_job(job_id: str) -> Job:
+    """The tenant's job; raises ``JobNotFoundError``."""
+    # Other characters could name a key of the store that is no job.
+    job = context().store.job(job_id) if JOB_ID.fullmatch(job_id) else None
+    if job is None or job.tenant != TENANT:
+        raise JobNotFoundError(f"There is no job {job_id[:80]!r}.")
+    return job
+
+
+def wait_for(job: Job, seconds: float) -> Job:
+    """The job once it has ended, or as it stands when the time is over."""
+    end = time.monotonic() + seconds
+    look = FIRST_LOOK_SECONDS
+    while not is_terminal(job.status) and (left := end - time.monotonic()) > 0:
+        time.sleep(min(look, left))
+        look = min(look * 1.5, LONGEST_LOOK_SECONDS)
+        job = context().store.job(job.id)
+    return job
+
+
+def slots_of(jobs: Sequence[Job]) -> Mapping[str, int]:
+    """Live children by model, where one of the jobs still waits for any."""
+    if all(is_terminal(job.status) for job in jobs):
+        return {}
+    return context().store.snapshot().slots
+
+
+def answer(job: Job) -> Response:
+    """A job as a response; tells when to look again while it goes on."""
+    body = job_body(job, slots_of([job]))
+    response = jsonify(body)
+    seconds = retry_after(job, body["status_reason"], time.time())
+    if seconds is not None:
+        response.headers["Retry-After"] = str(seconds)
+    return response

@@ -1,0 +1,151 @@
+"""The metrics of the whole stack for Prometheus, read from the store alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from flask import Blueprint, Response
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
+from prometheus_client.registry import Collector
+
+from api.context import context
+from api.openapi import Answer, Operation, describe
+from voicemill import __version__
+from voicemill.health import Snapshot, free_bytes_at
+from voicemill.store.fleet import Sample
+
+blueprint = Blueprint("metrics", __name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One family of samples."""
+
+    kind: type[CounterMetricFamily | GaugeMetricFamily | SummaryMetricFamily]
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+FAMILIES: Final[Mapping[str, Family]] = {
+    "voicemill_items_total": Family(
+        CounterMetricFamily, "Items that ended.", ("engine", "outcome", "code")
+    ),
+    "voicemill_recycles_total": Family(
+        CounterMetricFamily, "Children that left to be replaced.", ("reason",)
+    ),
+    "voicemill_leases_reaped_total": Family(
+        CounterMetricFamily, "Leases taken from workers not heard of."
+    ),
+    "voicemill_audio_seconds_total": Family(
+        CounterMetricFamily, "Seconds of audio made.", ("engine",)
+    ),
+    "voicemill_device_seconds_total": Family(
+        CounterMetricFamily, "Seconds that engines took.", ("engine",)
+    ),
+    "voicemill_warmup_seconds": Family(
+        SummaryMetricFamily, "Time from a child's start until it took work.", ("engine",)
+    ),
+    "voicemill_synthesis_seconds": Family(
+        SummaryMetricFamily, "Time the engine took for an item.", ("engine",)
+    ),
+    "voicemill_queued_items": Family(GaugeMetricFamily, "Items that wait.", ("class",)),
+    "voicemill_slots": Family(
+        GaugeMetricFamily, "Live children, by what they do.", ("engine", "state")
+    ),
+    "voicemill_disk_free_bytes": Family(GaugeMetricFamily, "Free bytes where audio is written."),
+    "voicemill_child_rss_bytes": Family(
+        GaugeMetricFamily, "Host memory of a child.", ("node", "pid")
+    ),
+    "voicemill_gpu_memory_bytes": Family(
+        GaugeMetricFamily, "GPU memory, by device.", ("device", "kind")
+    ),
+    "voicemill_build_info": Family(GaugeMetricFamily, "Always 1.", ("version",)),
+}
+SUMMARY_PARTS: Final = ("_count", "_sum")
+
+
+class Fleet(Collector):
+    """The families with the samples of one scrape."""
+
+    def __init__(self, samples: Iterable[Sample]) -> None:
+        self.samples = list(samples)
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family, also one without samples."""
+        for name, family in FAMILIES.items():
+            metric: Metric = family.kind(name, family.help)
+            for sample_name, labels, value in self.samples:
+                if family_of(sample_name) == name:
+                    metric.add_sample(sample_name, labels, value)
+            yield metric
+
+
+def family_of(sample_name: str) -> str:
+    """The family a sample belongs to."""
+    for part in SUMMARY_PARTS:
+        stem = sample_name.removesuffix(part)
+        if stem != sample_name and stem in FAMILIES:
+            return stem
+    return sample_name
+
+
+def gauges(snapshot: Snapshot) -> Iterator[Sample]:
+    """What is true now, as samples."""
+    # One class of work until jobs say which they are.
+    yield "voicemill_queued_items", {"class": "bulk"}, sum(snapshot.queued.values())
+    for engine, slots in snapshot.slots.items():
+        busy = min(slots, snapshot.tasks.get(engine, 0))
+        yield "voicemill_slots", {"engine": engine, "state": "busy"}, busy
+        yield "voicemill_slots", {"engine": engine, "state": "free"}, slots - busy
+    for child in snapshot.children:
+        labels = {"node": str(child["node"]), "pid": str(child["pid"])}
+        yield "voicemill_child_rss_bytes", labels, child["rss_bytes"]
+    yield from gpu_samples(snapshot.children)
+
+
+def gpu_samples(children: Iterable[Mapping[str, Any]]) -> Iterator[Sample]:
+    """Memory of each device once, however many children report it; ``own`` is theirs together."""
+    devices: dict[tuple[str, str], int] = {}
+    for child in children:
+        for device in child["gpu"].get("devices", ()):
+            uuid = device["uuid"]
+            devices[uuid, "total"] = device["total_bytes"]
+            devices[uuid, "used"] = max(devices.get((uuid, "used"), 0), device["used_bytes"])
+            if device["own_bytes"] is not None:
+                devices[uuid, "own"] = devices.get((uuid, "own"), 0) + device["own_bytes"]
+    for (uuid, kind), value in devices.items():
+        yield "voicemill_gpu_memory_bytes", {"device": uuid, "kind": kind}, value
+
+
+@blueprint.get("/metrics")
+@describe(
+    Operation(
+        summary="Metrics of the whole stack for Prometheus",
+        tag="health",
+        answers={200: Answer("The text format of Prometheus.", media_type="text/plain")},
+    )
+)
+def show() -> Response:
+    """Counters of the store, and what is true now."""
+    here = context()
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(
+        Fleet(
+            [
+                *here.store.metrics(),
+                *gauges(here.store.snapshot()),
+                ("voicemill_disk_free_bytes", {}, free_bytes_at(here.settings.output_dir)),
+                ("voicemill_build_info", {"version": __version__}, 1),
+            ]
+        )
+    )
+    return Response(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)

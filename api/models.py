@@ -1,0 +1,28 @@
+"""Models: the engines that workers have offered."""
+
+from __future__ import annotations
+
+from flask import Blueprint, Response, jsonify
+
+from api.context import context
+from api.openapi import Answer, Operation, describe
+from api.wire import ListBody, ModelBody, model_body, page
+
+blueprint = Blueprint("models", __name__)
+
+
+@blueprint.get("/v1/models")
+@describe(
+    Operation(
+        summary="List the models and what each can do",
+        tag="models",
+        answers={200: Answer("All models, by name.", ListBody[ModelBody])},
+    )
+)
+def index() -> Response:
+    """Every model ever offered; ``live`` says whether a worker is there now."""
+    store = context().store
+    engines = sorted(store.engines().items())
+    slots = store.snapshot().slots
+    bodies = [model_body(engine, live=slots.get(name, 0) > 0) for name, engine in engines]
+    return jsonify(page(bodies, [name for name, _ in engines]))

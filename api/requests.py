@@ -1,0 +1,265 @@
+"""Bodies and queries: read as JSON, checked field by field, every fault reported at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+from flask import Request
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from voicemill.errors import (
+    Fault,
+    InputError,
+    InvalidInputError,
+    InvalidTextError,
+    MissingFieldError,
+    PayloadTooLargeError,
+    RequestError,
+    UnknownFieldError,
+    UnsupportedFeatureError,
+    UnsupportedMediaTypeError,
+)
+
+MAX_BODY_BYTES: Final = 8 * 1024 * 1024
+MAX_INPUTS: Final = 10_000
+MAX_MEMBERS: Final = 100
+"""Members of one JSON object; more would only be a long list of faults."""
+MAX_SEED: Final = 2**32 - 1
+
+
+def check_unicode(text: str) -> str:
+    """The text, unless it holds half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise PydanticCustomError(
+            InvalidTextError.code,
+            "has a lone surrogate (half of a character) at position {position}",
+            {"position": error.start},
+        ) from error
+    return text
+
+
+Text = Annotated[str, AfterValidator(check_unicode)]
+Name = Annotated[Text, Field(min_length=1, max_length=200)]
+Language = Annotated[
+    str, Field(max_length=35, pattern=r"^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$", examples=["en-GB"])
+]
+Metadata = Annotated[
+    dict[
+        Annotated[Text, Field(min_length=1, max_length=64)],
+        Annotated[Text, Field(max_length=512)],
+    ],
+    Field(max_length=16, description="Up to 16 pairs that are kept and given back."),
+]
+
+
+class Body(BaseModel):
+    """A body or a part of one: no coercion, no field that nobody reads."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Delivery(Body):
+    """How a text is to be spoken; whatever is absent or null takes the default."""
+
+    model: Name | None = Field(None, description="Engine that speaks; see /v1/models.")
+    voice: Name | None = Field(None, description="Voice of the model; see /v1/voices.")
+    speed: float | None = Field(None, ge=0.25, le=4.0)
+    language: Language | None = Field(None, description="BCP 47 tag that the voice must speak.")
+    seed: int | None = Field(None, ge=0, le=MAX_SEED)
+    instructions: Annotated[Text, Field(min_length=1, max_length=4096)] | None = None
+    response_format: Literal["wav", "flac", "mp3", "opus", "ogg"] | None = None
+
+
+DELIVERY_FIELDS: Final = tuple(Delivery.model_fields)
+
+
+class JobInput(Delivery):
+    """One text to speak; its fields win over those of the job."""
+
+    custom_id: str | None = Field(
+        None, description="Yours, unique in the job: 1 to 64 of A-Z a-z 0-9 . _ -"
+    )
+    input: str = Field(description="The text.")
+    metadata: Metadata | None = None
+
+
+class JobDefaults(Delivery):
+    """What a job says beside its inputs."""
+
+    metadata: Metadata | None = None
+
+
+class JobCreate(JobDefaults):
+    """Texts to speak, with defaults for all of them."""
+
+    inputs: list[JobInput] = Field(min_length=1, max_length=MAX_INPUTS)
+
+
+class Query(BaseModel):
+    """Query parameters; they arrive as text."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class JobsQuery(Query):
+    """Which jobs to list."""
+
+    limit: int = Field(20, ge=1, le=100)
+    after: str | None = Field(None, description="Id of the last job of the page before.")
+
+
+class ItemsQuery(Query):
+    """Which items to list."""
+
+    limit: int = Field(100, ge=1, le=1000)
+    after: str | None = Field(None, description="custom_id of the last item of the page before.")
+
+
+class JobQuery(Query):
+    """How to look at a job."""
+
+    wait: float = Field(
+        0, ge=0, le=60, allow_inf_nan=False, description="Seconds to wait for the job to end."
+    )
+
+
+class VoicesQuery(Query):
+    """Which voices to list."""
+
+    model: str | None = Field(None, description="Only the voices of this model.")
+
+
+BodyT = TypeVar("BodyT", bound=Body)
+QueryT = TypeVar("QueryT", bound=Query)
+
+
+def read_json(request: Request) -> Any:
+    """The body as JSON; raises the ``RequestError`` that says why it can't be read."""
+    if not request.is_json:
+        raise UnsupportedMediaTypeError("Send the body with Content-Type: application/json.")
+    if request.content_encoding not in {None, "", "identity"}:
+        raise UnsupportedMediaTypeError("Send the body without a Content-Encoding.")
+    data = request.get_data()
+    # A body that comes in pieces, without a length, is cut at the limit and not refused.
+    if request.content_length is None and len(data) >= MAX_BODY_BYTES:
+        raise PayloadTooLargeError(f"The body is over {MAX_BODY_BYTES} bytes; split the job.")
+    try:
+        return json.loads(data.decode(), object_pairs_hook=read_object)
+    except UnicodeDecodeError as error:
+        raise RequestError(f"The body is not UTF-8 (byte {error.start}).") from error
+    except json.JSONDecodeError as error:
+        raise RequestError(
+            f"The body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}."
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise RequestError(
+            "The body is JSON with a number too long or nesting too deep."
+        ) from error
+
+
+def read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object of a sane size; which of two equal keys was meant nobody can tell."""
+    if len(pairs) > MAX_MEMBERS:
+        raise RequestError(
+            f"The body has an object with {len(pairs)} members; {MAX_MEMBERS} is the most."
+        )
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise RequestError(f"The body has an object with the key {twice[:80]!r} twice.")
+    return found
+
+
+def read_query(model: type[QueryT], request: Request) -> QueryT:
+    """The query parameters; raises ``InvalidInputError``."""
+    try:
+        return model.model_validate(request.args.to_dict())
+    except ValidationError as error:
+        # A pointer points into the body, so a parameter is only named.
+        faults = [to_fault(one, "") for one in error.errors(include_url=False)]
+        raise InvalidInputError([Fault(one.code, one.detail) for one in faults]) from error
+
+
+def read_part(
+    model: type[BodyT], raw: object, pointer: str, faults: list[Fault]
+) -> tuple[BodyT | None, set[str]]:
+    """A part of the body and the names of its fields that can't be used.
+
+    Faults are added to ``faults``; the fields that are right are still given, so
+    that whoever reads on can find the rest of what is wrong.
+    """
+    if not isinstance(raw, dict):
+        faults.append(Fault(InputError.code, "A JSON object is needed here.", pointer))
+        return None, set()
+    known = {key: value for key, value in raw.items() if is_unicode(key)}
+    for key in raw.keys() - known.keys():
+        faults.append(unknown_field(key, pointer))
+    try:
+        return model.model_validate(known), set()
+    except ValidationError as error:
+        errors = error.errors(include_url=False, include_context=False)
+    faults.extend(to_fault(one, pointer) for one in errors)
+    bad = {str(one["loc"][0]) for one in errors}
+    good = {key: known[key] for key in model.model_fields.keys() & known.keys() - bad}
+    return model.model_construct(**good), bad
+
+
+def is_unicode(text: str) -> bool:
+    """False for text with a lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def to_fault(error: ErrorDetails, pointer: str) -> Fault:
+    """What pydantic found, in our words."""
+    # Behind a wrong key of a mapping pydantic puts a part that is no place in the body.
+    steps = [step for step in error["loc"] if step != "[key]"]
+    name = printable(steps[-1]) if steps else "The value"
+    place = pointer + "".join(f"/{escape(step)}" for step in steps)
+    match error["type"]:
+        case "missing":
+            return Fault(MissingFieldError.code, f"The field {name!r} is missing.", place)
+        case "extra_forbidden":
+            return unknown_field(name, place.rpartition("/")[0])
+        case InvalidTextError.code:
+            return Fault(InvalidTextError.code, f"{name} {error['msg']}.", place)
+        case "literal_error" if isinstance(error["input"], str):
+            code = UnsupportedFeatureError.code
+        case _:
+            code = InputError.code
+    message = error["msg"]
+    return Fault(code, f"{name}: {message[:1].lower()}{message[1:]}.", place)
+
+
+def unknown_field(name: str, pointer: str) -> Fault:
+    """A field that nobody reads, in the object at a pointer."""
+    return Fault(
+        UnknownFieldError.code,
+        f"The field {printable(name)!r} is not known here.",
+        f"{pointer}/{escape(name)}",
+    )
+
+
+def escape(step: str | int) -> str:
+    """One step of a JSON pointer (RFC 6901)."""
+    return printable(step).replace("~", "~0").replace("/", "~1")
+
+
+def printable(step: str | int) -> str:
+    """A key short and whole enough to be sent back."""
+    return str(step)[:80].encode(errors="backslashreplace").decode()
+
+
+def without_nulls(body: Delivery) -> Mapping[str, Any]:
+    """The fields of delivery that were given."""
+    values = ((name, getattr(body, name)) for name in DELIVERY_FIELDS)
+    return {name: value for name, value in values if value is not None}

@@ -1,0 +1,143 @@
+"""From a body to the items of a job, or to everything that is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from api.requests import (
+    MAX_INPUTS,
+    JobDefaults,
+    JobInput,
+    read_part,
+    without_nulls,
+)
+from voicemill.errors import (
+    DuplicateCustomIdError,
+    Fault,
+    InputError,
+    InvalidInputError,
+    MissingFieldError,
+    ModelNotFoundError,
+    PayloadTooLargeError,
+    TextTooLongError,
+)
+from voicemill.jobs import ItemInput, check_custom_id, check_text, default_custom_id
+from voicemill.settings import Settings
+from voicemill.voices import Capabilities
+
+
+class Submission:
+    """Reads one body; what is wrong gathers in ``faults``."""
+
+    def __init__(self, engines: Mapping[str, Capabilities], settings: Settings) -> None:
+        self.engines = engines
+        self.settings = settings
+        self.faults: list[Fault] = []
+        self.ids: dict[str, int] = {}
+        """Index of the input that has a custom_id."""
+        self.defaults: Mapping[str, Any] = {}
+        self.defaults_model_is_bad = False
+
+    def read(self, raw: object) -> tuple[list[ItemInput], Mapping[str, str]]:
+        """The items and the job's metadata.
+
+        Raises ``InvalidInputError`` with every fault, or ``PayloadTooLargeError``.
+        """
+        inputs = self.inputs_of(raw)
+        head = {key: raw[key] for key in raw if key != "inputs"} if isinstance(raw, dict) else raw
+        job, bad = read_part(JobDefaults, head, "", self.faults)
+        metadata: Mapping[str, str] = {}
+        if job is not None:
+            self.defaults = without_nulls(job)
+            self.defaults_model_is_bad = "model" in bad
+            metadata = job.metadata or {}
+        items = [self.item(index, one) for index, one in enumerate(inputs)]
+        if self.faults:
+            # A wrong default is found once for every input that takes it.
+            raise InvalidInputError(list(dict.fromkeys(self.faults)))
+        return [item for item in items if item is not None], metadata
+
+    def inputs_of(self, raw: object) -> list[Any]:
+        """The raw inputs; none where there is nothing to go through."""
+        if not isinstance(raw, dict):
+            return []
+        if "inputs" not in raw:
+            self.faults.append(MissingFieldError("The field 'inputs' is missing.").at("/inputs"))
+            return []
+        inputs = raw["inputs"]
+        if not isinstance(inputs, list) or not inputs:
+            self.faults.append(InputError("inputs: give a list of one or more.").at("/inputs"))
+            return []
+        if len(inputs) > MAX_INPUTS:
+            raise PayloadTooLargeError(
+                f"The job has {len(inputs)} inputs and may have {MAX_INPUTS}; split it."
+            )
+        return inputs
+
+    def item(self, index: int, raw: object) -> ItemInput | None:
+        """One item; what can't be used in it is noted and stands at its default."""
+        pointer = f"/inputs/{index}"
+        one, bad = read_part(JobInput, raw, pointer, self.faults)
+        if one is None:
+            return None
+        text = "" if "input" in bad else one.input
+        if "input" not in bad:
+            self.note(lambda: self.check_text(text), f"{pointer}/input")
+        custom_id = one.custom_id if one.custom_id is not None else default_custom_id(index)
+        if "custom_id" not in bad:
+            self.note(lambda: self.check_custom_id(custom_id, index), f"{pointer}/custom_id")
+        given = without_nulls(one)
+        chosen = {"model": self.settings.engine, **self.defaults, **given}
+        engine = self.engines.get(chosen["model"])
+        chosen.setdefault("voice", engine.voices[0].name if engine else "")
+        item = ItemInput(
+            index=index, custom_id=custom_id, text=text, metadata=one.metadata or {}, **chosen
+        )
+        model_is_bad = "model" in bad or (self.defaults_model_is_bad and "model" not in given)
+        if not model_is_bad:
+            for field, error in self.refusals(engine, item):
+                self.faults.append(
+                    error.at(f"{pointer}/{field}" if field in given else f"/{field}")
+                )
+        return item
+
+    def note(self, check: Callable[[], None], pointer: str) -> None:
+        """Run a check and keep what it finds."""
+        try:
+            check()
+        except InputError as error:
+            self.faults.append(error.at(pointer))
+
+    def check_text(self, text: str) -> None:
+        """Raise when nothing of the text can be spoken, or there is too much of it."""
+        limit = self.settings.max_input_characters
+        if len(text) > limit:
+            raise TextTooLongError(
+                f"The text has {len(text)} characters and may have {limit}; split it."
+            )
+        check_text(text)
+
+    def check_custom_id(self, custom_id: str, index: int) -> None:
+        """Raise for an id that can't be used or is taken."""
+        check_custom_id(custom_id)
+        first = self.ids.setdefault(custom_id, index)
+        if first != index:
+            raise DuplicateCustomIdError(
+                f"custom_id {custom_id!r} is used by input {first} and again by input {index}."
+            )
+
+    def refusals(
+        self, engine: Capabilities | None, item: ItemInput
+    ) -> Iterator[tuple[str, InputError]]:
+        """What the item's engine can't do: the field's name and the error."""
+        if engine is not None:
+            yield from engine.refusals(item)
+            return
+        names = ", ".join(sorted(self.engines)) or "none so far: start a worker"
+        yield (
+            "model",
+            ModelNotFoundError(
+                f"No worker has offered the model {item.model[:80]!r}; there is: {names}."
+            ),
+        )

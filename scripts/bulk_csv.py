@@ -1,0 +1,107 @@
+"""Speak every row of a CSV through a Voicemill server.
+
+exit codes:
+  0    every row is spoken
+  1    some rows failed; errors.csv says why and can be used as input
+  2    the input, the folder or the command line can't be used; nothing was sent
+  3    no server at the URL, or it is not able to work
+  75   another run is at work in the folder
+  130  interrupted; the same command goes on from there
+
+examples:
+  bulk_csv.py lines.csv --out spoken
+  bulk_csv.py lines.csv --out spoken --delimiter ';' --url http://tts.example:8080
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+# Lets it run from a checkout that is not installed; what is installed comes first.
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from voicemill.bulk.errors import BulkError, FolderLockedError
+from voicemill.bulk.progress import display_on
+from voicemill.bulk.speak import speak_csv
+from voicemill.client import ClientError
+from voicemill.errors import SettingsError
+from voicemill.settings import Settings
+
+ALL_SPOKEN, SOME_FAILED, UNUSABLE, NO_SERVER, LOCKED, INTERRUPTED = 0, 1, 2, 3, 75, 130
+NAMED_DELIMITERS = {"tab": "\t", "\\t": "\t"}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the tool; gives its exit code."""
+    arguments = parser().parse_args(argv)
+    # A stop by the system is treated like Ctrl-C: what is done so far is written down.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        summary = speak_csv(
+            arguments.input,
+            arguments.out,
+            arguments.url or Settings.from_env().url,
+            display_on(sys.stderr, quiet=arguments.quiet),
+            delimiter=arguments.delimiter,
+            in_place=arguments.in_place,
+        )
+    except FolderLockedError as error:
+        return complain(error.message, LOCKED)
+    except (BulkError, SettingsError) as error:
+        return complain(error.message, UNUSABLE)
+    except OSError as error:
+        return complain(f"{arguments.out} can't be written: {error.strerror}.", UNUSABLE)
+    except ClientError as error:
+        return complain(f"{error.message} Run the same command again to go on.", NO_SERVER)
+    except KeyboardInterrupt:
+        return complain("Interrupted. Run the same command again to go on.", INTERRUPTED)
+    for line in summary.lines():
+        print(line)
+    return SOME_FAILED if summary.failures else ALL_SPOKEN
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="bulk_csv.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("input", type=Path, help="CSV with a column 'text', in UTF-8")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder for audio, results.csv and errors.csv"
+    )
+    parser.add_argument(
+        "--url", help="the server (default: VOICEMILL_URL, else http://127.0.0.1:8080)"
+    )
+    parser.add_argument(
+        "--delimiter", type=delimiter, default=",", help="what separates cells; 'tab' for a tab"
+    )
+    parser.add_argument(
+        "--in-place",
+        action="store_true",
+        help="link the server's own files instead of fetching them, where its folder is shared",
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress, only the summary")
+    return parser
+
+
+def delimiter(text: str) -> str:
+    """A single character that can separate cells."""
+    character = NAMED_DELIMITERS.get(text, text)
+    if len(character) != 1 or character in '"\r\n\0 ':
+        raise argparse.ArgumentTypeError(f"{text!r} is not one character that can separate cells")
+    return character
+
+
+def complain(message: str, code: int) -> int:
+    """Say on stderr what is wrong; gives the exit code."""
+    print(message, file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What ``scripts/up.py`` is made of: the parts of a stack, and who watches over them."""

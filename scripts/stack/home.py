@@ -1,0 +1,152 @@
+"""The folder in which one stack keeps its state."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from scripts.stack.errors import CannotStartError
+
+logger = logging.getLogger("up")
+
+FLOWER_USER = "voicemill"
+REDIS_MEMORY_SHARE = 4
+"""Redis may take the n-th part of the machine's memory."""
+
+
+class Home:
+    """Names and makes what lies in a home; files with secrets are readable by their owner only."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.redis = path / "redis"
+        self.logs = path / "logs"
+        self.pids = path / "pids.json"
+        self.redis_config = self.redis / "valkey.conf"
+        self.redis_url = path / "redis.url"
+        self.flower_login = path / "flower.password"
+
+    @contextmanager
+    def locked(self) -> Iterator[int]:
+        """Hold the home; gives the lock's file descriptor, which a process may inherit.
+
+        Raises ``CannotStartError`` when another supervisor holds it or it can't be written.
+        """
+        with writes_to(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise CannotStartError(
+                f"Another stack runs in {self.path}, or is still stopping; "
+                "stop it, or give another home with --home."
+            ) from error
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def prepare(self) -> None:
+        """Make the folders."""
+        with writes_to(self.path):
+            # The append-only file holds what users had spoken.
+            self.redis.mkdir(mode=0o700, exist_ok=True)
+            self.logs.mkdir(exist_ok=True)
+
+    def log(self, part: str) -> Path:
+        """Where a part's output goes."""
+        return self.logs / f"{part}.log"
+
+    def prepare_redis(self, port: int, memory: int) -> str:
+        """Write the embedded server's configuration; gives its URL."""
+        with writes_to(self.path):
+            password = self._kept(self.path / "redis.password", secrets.token_urlsafe(32))
+            config = redis_config(self.redis, port, password, memory // REDIS_MEMORY_SHARE)
+            write_private(self.redis_config, config)
+            url = f"redis://:{password}@127.0.0.1:{port}/0"
+            write_private(self.redis_url, url + "\n")
+        return url
+
+    def prepare_flower(self) -> str:
+        """The login of Flower, made at the first start."""
+        with writes_to(self.path):
+            return self._kept(self.flower_login, f"{FLOWER_USER}:{secrets.token_urlsafe(16)}")
+
+    def write_pids(self, pids: Mapping[str, int]) -> None:
+        """Say which part is which process; a full disk is no reason to lose the parts."""
+        try:
+            write_private(self.pids, json.dumps(dict(pids)) + "\n")
+        except OSError as error:
+            logger.warning("%s not written: %s", self.pids, error.strerror)
+
+    def forget_run(self) -> None:
+        """Remove what holds for a running stack only."""
+        self.pids.unlink(missing_ok=True)
+        self.redis_url.unlink(missing_ok=True)
+
+    def _kept(self, file: Path, fresh: str) -> str:
+        """The secret in a file, or a fresh one that it holds from now on."""
+        found = file.read_text("utf-8").strip() if file.exists() else ""
+        if not found:
+            write_private(file, fresh + "\n")
+        return found or fresh
+
+
+@contextmanager
+def writes_to(folder: Path, remedy: str = "give another home with --home") -> Iterator[None]:
+    """Turn what the file system refuses into one line."""
+    try:
+        yield
+    except OSError as error:
+        raise CannotStartError(f"{folder} can't be written: {error.strerror}; {remedy}.") from error
+
+
+def prepare_outputs(folder: Path) -> None:
+    """Make the folder for audio and try to write there; raises ``CannotStartError``."""
+    with writes_to(folder, "set VOICEMILL_OUTPUT_DIR to another folder"):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+
+
+def write_private(file: Path, text: str) -> None:
+    """Replace a file by one that its owner alone can read."""
+    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with open(descriptor, "w", encoding="utf-8") as draft:
+            draft.write(text)
+        Path(name).replace(file)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def redis_config(folder: Path, port: int, password: str, memory: int) -> str:
+    """The configuration of the embedded server: durable, on loopback, with a password."""
+    quoted = str(folder).replace("\\", "\\\\").replace('"', '\\"')
+    return f"""\
+bind 127.0.0.1
+port {port}
+requirepass {password}
+dir "{quoted}"
+daemonize no
+appendonly yes
+appendfsync always
+save ""
+maxmemory {memory}
+maxmemory-policy noeviction
+"""
+
+
+def memory_of_machine() -> int:
+    """Bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

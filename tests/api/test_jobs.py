@@ -1,0 +1,222 @@
+"""Jobs over HTTP: submit, follow, list, cancel."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from api.context import EXTENSION, MAX_WAITERS
+from tests.api.fleet import Fleet
+from voicemill.jobs import ItemError
+from voicemill.store import Store
+
+Post = Callable[..., dict[str, Any]]
+
+
+def test_a_job_is_accepted_and_says_where_and_when_to_look(client: FlaskClient) -> None:
+    response = client.post("/v1/jobs", json={"inputs": [{"input": "Hello."}, {"input": "Bye."}]})
+
+    body = response.get_json()
+    assert response.status_code == 202
+    assert response.headers["Location"] == f"/v1/jobs/{body['id']}"
+    assert 1 <= int(response.headers["Retry-After"]) <= 120
+    assert body["object"] == "speech.job"
+    assert body["status"] == "queued"
+    assert body["request_counts"] == {
+        **dict.fromkeys(("in_progress", "completed", "failed", "cancelled", "expired"), 0),
+        "total": 2,
+        "queued": 2,
+        "cached": 0,
+    }
+    assert body["progress"] == {"percentage": 0.0, "basis": "characters"}
+    assert body["usage"]["input_characters"] == len("Hello.") + len("Bye.")
+    assert body["urls"]["items"] == f"/v1/jobs/{body['id']}/items"
+
+
+def test_fields_of_the_job_are_defaults_and_fields_of_an_input_win(
+    client: FlaskClient, store: Store
+) -> None:
+    body = {
+        "voice": "high",
+        "speed": 2,
+        "language": "en",
+        "seed": 7,
+        "response_format": "flac",
+        "metadata": {"book": "x"},
+        "inputs": [
+            {"input": "One."},
+            {"input": "Two.", "custom_id": "b", "voice": "low", "speed": 0.5, "seed": None},
+            {"input": "Three.", "response_format": "mp3", "metadata": {"page": "3"}},
+        ],
+    }
+    job = client.post("/v1/jobs", json=body).get_json()
+
+    first, second, third = (item.input for item in store.items(job["id"]))
+    assert job["metadata"] == {"book": "x"}
+    assert (first.custom_id, first.model, first.voice) == ("row-000001", "tone", "high")
+    assert (first.speed, first.language, first.seed) == (2.0, "en", 7)
+    assert (second.custom_id, second.voice, second.speed, second.seed) == ("b", "low", 0.5, 7)
+    assert (third.custom_id, third.response_format) == ("row-000003", "mp3")
+    assert third.metadata == {"page": "3"}
+
+
+def test_model_and_voice_default_to_the_engine_of_the_stack_and_its_first_voice(
+    post: Post, store: Store
+) -> None:
+    item = store.items(post("Hello.")["id"])[0]
+
+    assert (item.input.model, item.input.voice) == ("tone", "low")
+
+
+def test_a_job_without_a_live_child_says_so_until_one_comes(
+    client: FlaskClient, post: Post, fleet: Fleet
+) -> None:
+    job = post("Hello.")
+    assert job["status_reason"] == "no_workers"
+    response = client.get(job["urls"]["get"])
+    assert response.get_json()["status_reason"] == "no_workers"
+    assert response.headers["Retry-After"] == "30"
+
+    fleet.live()
+
+    assert client.get(job["urls"]["get"]).get_json()["status_reason"] is None
+
+
+def test_submitting_lets_work_in_at_once(post: Post, fleet: Fleet) -> None:
+    fleet.live()
+
+    post("Hello.")
+
+    assert len(fleet.admitted()) == 1
+
+
+def test_a_finished_job_has_counts_usage_and_no_retry_after(
+    client: FlaskClient, post: Post, fleet: Fleet
+) -> None:
+    job = post("Hello.", "Bye.")
+    fleet.end({0: b"audio", 1: ItemError("silent_audio", "It is silent.", True)})
+
+    response = client.get(job["urls"]["get"])
+    body = response.get_json()
+    assert "Retry-After" not in response.headers
+    assert body["status"] == "completed"
+    assert body["status_reason"] is None
+    assert body["request_counts"]["completed"] == 1
+    assert body["request_counts"]["failed"] == 1
+    assert body["progress"]["percentage"] == 100.0
+    assert body["usage"]["audio_seconds"] == 1.25
+    assert body["created_at"] <= body["in_progress_at"] <= body["completed_at"]
+
+
+def test_waiting_returns_as_soon_as_the_job_ends(app: Flask, post: Post, fleet: Fleet) -> None:
+    job = post("Hello.")
+    seen: list[str] = []
+
+    def wait() -> None:
+        response = app.test_client().get(f"{job['urls']['get']}?wait=20")
+        seen.append(response.get_json()["status"])
+
+    started = time.monotonic()
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    fleet.end({0: b"audio"})
+    waiting.join(10)
+
+    assert seen == ["completed"]
+    assert time.monotonic() - started < 10
+
+
+def test_waiting_ends_with_the_time_given(client: FlaskClient, post: Post) -> None:
+    job = post("Hello.")
+    started = time.monotonic()
+
+    body = client.get(f"{job['urls']['get']}?wait=0.2").get_json()
+
+    assert body["status"] == "queued"
+    assert 0.2 <= time.monotonic() - started < 2
+
+
+def test_over_the_cap_of_waiters_the_answer_comes_at_once(
+    app: Flask, client: FlaskClient, post: Post
+) -> None:
+    job = post("Hello.")
+    waiters = app.extensions[EXTENSION].waiters
+    for _ in range(MAX_WAITERS):
+        assert waiters.acquire(blocking=False)
+    started = time.monotonic()
+
+    assert client.get(f"{job['urls']['get']}?wait=30").status_code == 200
+    assert time.monotonic() - started < 5
+
+
+def test_jobs_are_listed_newest_first_in_pages(client: FlaskClient, post: Post) -> None:
+    ids = [post(f"Text {number}.")["id"] for number in range(3)][::-1]
+
+    first = client.get("/v1/jobs?limit=2").get_json()
+    rest = client.get(f"/v1/jobs?limit=2&after={first['last_id']}").get_json()
+
+    assert [job["id"] for job in first["data"]] == ids[:2]
+    assert (first["object"], first["has_more"], first["first_id"]) == ("list", True, ids[0])
+    assert [job["id"] for job in rest["data"]] == ids[2:]
+    assert (rest["has_more"], rest["last_id"]) == (False, ids[2])
+
+
+def test_no_jobs_is_an_empty_list(client: FlaskClient) -> None:
+    assert client.get("/v1/jobs").get_json() == {
+        "object": "list",
+        "data": [],
+        "has_more": False,
+        "first_id": None,
+        "last_id": None,
+    }
+
+
+def test_cancelling_twice_gives_the_same_job(client: FlaskClient, post: Post) -> None:
+    job = post("Hello.", "Bye.")
+
+    first = client.post(job["urls"]["cancel"])
+    again = client.post(job["urls"]["cancel"])
+
+    assert (first.status_code, again.status_code) == (200, 200)
+    assert first.get_json()["status"] == "cancelled"
+    assert first.get_json()["request_counts"]["cancelled"] == 2
+    assert again.get_json() == first.get_json()
+
+
+def test_a_finished_job_can_be_cancelled_without_effect(
+    client: FlaskClient, post: Post, fleet: Fleet
+) -> None:
+    job = post("Hello.")
+    fleet.end({0: b"audio"})
+
+    assert client.post(job["urls"]["cancel"]).get_json()["status"] == "completed"
+
+
+@pytest.mark.parametrize(
+    "job_id", ["job_0", "not-a-uuid", "..", "a:b", "job_1:items", "%00", "%ff", "x" * 200]
+)
+def test_an_unknown_job_is_not_found(client: FlaskClient, job_id: str) -> None:
+    for response in (
+        client.get(f"/v1/jobs/{job_id}"),
+        client.post(f"/v1/jobs/{job_id}/cancel"),
+        client.get(f"/v1/jobs/{job_id}/items"),
+        client.get(f"/v1/jobs/{job_id}/items/a"),
+        client.get(f"/v1/jobs/{job_id}/items/a/audio"),
+    ):
+        assert response.status_code == 404
+        assert response.get_json()["code"] in {"job_not_found", "not_found"}
+
+
+def test_a_page_of_ten_thousand_inputs_is_one_job(client: FlaskClient, store: Store) -> None:
+    inputs = [{"input": f"Line {number}."} for number in range(10_000)]
+
+    job = client.post("/v1/jobs", json={"inputs": inputs}).get_json()
+
+    assert job["request_counts"]["total"] == 10_000
+    assert store.item(job["id"], "row-010000").input.text == "Line 9999."

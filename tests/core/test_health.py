@@ -1,0 +1,115 @@
+"""The verdict on the stack, and what it rests on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import TONE, Valkey, inputs, wait_until
+from voicemill.errors import StoreUnavailableError
+from voicemill.health import MEBIBYTE, Snapshot, free_bytes_at, judge, observe
+from voicemill.settings import Settings
+from voicemill.store import ChildRecord, Store
+
+SETTINGS = Settings(engine="tone", free_space_floor_mb=500)
+CHILD: dict[str, Any] = {"id": "c1", "node": "w@host", "gpu": {"devices": [], "reason": "none"}}
+GOOD = Snapshot(at=1.0, clerks=1, children=(CHILD,), slots={"tone": 2}, queued={"tone": 7})
+ROOM = 501 * MEBIBYTE
+
+
+def failed(snapshot: Snapshot, free_bytes: int = ROOM) -> list[str]:
+    health = judge(snapshot, free_bytes, SETTINGS)
+    assert health.ready == all(check.ok for check in health.checks)
+    return [check.name for check in health.checks if not check.ok]
+
+
+def test_a_stack_with_a_child_a_clerk_and_room_is_ready() -> None:
+    health = judge(GOOD, ROOM, SETTINGS)
+    assert health.ready
+    assert [check.name for check in health.checks] == ["store", "children", "clerk", "disk"]
+
+
+def test_without_a_child_that_takes_work_it_is_not_ready() -> None:
+    assert failed(Snapshot(at=1.0, clerks=1, children=(CHILD,), slots={"tone": 0})) == ["children"]
+
+
+def test_children_of_another_engine_do_not_count() -> None:
+    assert failed(Snapshot(at=1.0, clerks=1, children=(), slots={"hibari": 2})) == ["children"]
+
+
+def test_without_a_clerk_it_is_not_ready() -> None:
+    assert failed(Snapshot(at=1.0, clerks=0, children=(CHILD,), slots={"tone": 2})) == ["clerk"]
+
+
+def test_below_the_floor_of_free_space_it_is_not_ready() -> None:
+    assert failed(GOOD, 500 * MEBIBYTE) == []
+    assert failed(GOOD, 500 * MEBIBYTE - 1) == ["disk"]
+
+
+def test_a_floor_that_is_off_lets_a_full_disk_pass() -> None:
+    off = Settings(engine="tone", free_space_floor_mb=0)
+    assert judge(GOOD, 0, off).ready
+
+
+def test_the_wire_shows_gpu_children_and_queue() -> None:
+    wire = judge(GOOD, ROOM, SETTINGS).to_wire()
+    assert wire["status"] == "ready"
+    assert wire["gpu"] == {"w@host": {"devices": [], "reason": "none"}}
+    assert wire["children"] == [CHILD]
+    assert wire["queue"] == {"tone": {"slots": 2, "queued_items": 7}}
+    assert wire["disk_free_bytes"] == ROOM
+    assert {"name": "store", "ok": True, "detail": "Redis answers."} in wire["checks"]
+
+
+def test_free_space_is_known_before_the_folder_is_made(tmp_path: Path) -> None:
+    assert free_bytes_at(tmp_path / "not" / "yet" / "there") > 0
+
+
+def test_a_store_that_is_away_is_a_verdict_and_not_an_error(own_valkey: Valkey) -> None:
+    store = Store.connect(own_valkey.url)
+    own_valkey.stop()
+    with pytest.raises(StoreUnavailableError):
+        store.ping()
+    health = observe(store, SETTINGS)
+    assert [(check.name, check.ok) for check in health.checks] == [("store", False)]
+    assert health.checks[0].detail.startswith("Redis can't be reached: ")
+    assert health.to_wire()["status"] == "not_ready"
+    assert health.to_wire()["gpu"] == {}
+
+
+def test_what_children_and_clerks_say_of_themselves_is_what_is_judged(
+    store: Store, tmp_path: Path
+) -> None:
+    settings = Settings(engine="tone", output_dir=tmp_path, free_space_floor_mb=0)
+    assert [c.name for c in observe(store, settings).checks if not c.ok] == ["children", "clerk"]
+    gpu = {"devices": [], "reason": "no NVIDIA driver"}
+    child = ChildRecord("c1", "w@host", 1, "tone", "1", ready_at=0.0, gpu=gpu)
+    store.publish_engine(TONE)
+    store.beat_child(child, 60, takes_work=True)
+    store.beat_clerk("k1", 60)
+    store.create_job("job_1", "default", inputs("one", "two"), {})
+    wire = observe(store, settings).to_wire()
+    assert wire["status"] == "ready"
+    assert wire["queue"] == {"tone": {"slots": 1, "queued_items": 2}}
+    assert wire["gpu"] == {"w@host": gpu}
+
+
+def test_who_is_silent_for_a_lease_no_longer_counts(store: Store, tmp_path: Path) -> None:
+    settings = Settings(engine="tone", output_dir=tmp_path, free_space_floor_mb=0)
+    store.publish_engine(TONE)
+    store.beat_child(ChildRecord("c1", "n", 1, "tone", "1", 0.0), 0.05, takes_work=True)
+    store.beat_clerk("k1", 0.05)
+    wait_until(lambda: not observe(store, settings).ready)
+    wait_until(lambda: [c.ok for c in observe(store, settings).checks] == [True, False, False, True])
+
+
+def test_a_child_that_leaves_is_shown_and_is_no_slot(store: Store) -> None:
+    store.publish_engine(TONE)
+    child = ChildRecord("c1", "n", 1, "tone", "1", ready_at=0.0)
+    store.beat_child(child, 60, takes_work=True)
+    store.beat_child(child, 60, takes_work=False)
+    snapshot = store.snapshot()
+    assert snapshot.slots == {"tone": 0}
+    assert [one["id"] for one in snapshot.children] == ["c1"]

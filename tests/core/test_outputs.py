@@ -1,0 +1,112 @@
+"""Audio files are there whole, or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import wait_until
+from voicemill.errors import OutputError
+from voicemill.outputs import audio_path, write_audio
+
+KILLED_WRITER = """
+import sys
+from pathlib import Path
+from voicemill.outputs import write_audio
+path = Path(sys.argv[1])
+while True:
+    write_audio(path, b"RIFF" + bytes(32 * 2**20))
+    path.unlink()
+"""
+
+
+def audio_files(folder: Path) -> list[Path]:
+    """What a reader of the folder would take for audio."""
+    return [path for path in folder.rglob("*") if path.suffix in {".wav", ".flac"}]
+
+
+def test_a_file_is_what_was_written_and_its_digest_says_so(tmp_path: Path) -> None:
+    path = audio_path(tmp_path, "job_1", 1234, "row-001235", 2, "flac")
+    written = write_audio(path, b"fLaC and more")
+    assert written.path.read_bytes() == b"fLaC and more"
+    assert written.sha256 == hashlib.sha256(b"fLaC and more").hexdigest()
+    assert written.size_bytes == 13
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [written.path]
+
+
+def test_a_path_names_job_item_and_attempt_and_is_the_same_each_time(tmp_path: Path) -> None:
+    path = audio_path(tmp_path, "job_1", 1234, "intro", 2, "opus")
+    assert path == tmp_path / "job_1" / "0001" / "001234-intro.2.opus"
+    assert path != audio_path(tmp_path, "job_1", 1234, "intro", 3, "opus")
+
+
+def test_no_folder_holds_more_than_a_thousand_items(tmp_path: Path) -> None:
+    parents = [audio_path(tmp_path, "j", index, "a", 1, "wav").parent for index in range(10_000)]
+    assert {parents.count(folder) for folder in set(parents)} == {1000}
+
+
+def test_writing_again_replaces_the_file_whole(tmp_path: Path) -> None:
+    write_audio(tmp_path / "a.wav", b"a longer first take")
+    write_audio(tmp_path / "a.wav", b"second")
+    assert (tmp_path / "a.wav").read_bytes() == b"second"
+
+
+def test_a_writer_killed_in_the_middle_leaves_no_file_under_the_name(tmp_path: Path) -> None:
+    path = tmp_path / "job" / "0000" / "000000-row-000001.1.wav"
+    writer = subprocess.Popen([sys.executable, "-c", KILLED_WRITER, str(path)])
+    try:
+        wait_until(lambda: half_written(path.parent), what="a write in progress")
+    finally:
+        writer.kill()
+        writer.wait()
+    assert [found.stat().st_size for found in audio_files(tmp_path)] in ([], [4 + 32 * 2**20])
+    hidden = [found for found in path.parent.iterdir() if found.suffix == ".tmp"]
+    assert all(found.name.startswith(".") for found in hidden)
+
+
+def half_written(folder: Path) -> bool:
+    """True while a temporary file has some of its bytes and not all."""
+    try:
+        sizes = [found.stat().st_size for found in folder.glob(".*.tmp")]
+    except FileNotFoundError:
+        return False
+    return any(0 < size < 32 * 2**20 for size in sizes)
+
+
+def test_a_folder_that_cannot_be_made_is_a_named_error(tmp_path: Path) -> None:
+    (tmp_path / "job").write_text("a file where the folder should be")
+    with pytest.raises(OutputError, match="could not be written: (Not a directory|File exists)"):
+        write_audio(tmp_path / "job" / "0000" / "a.wav", b"RIFF")
+
+
+def test_a_rename_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "a.wav").mkdir()
+    with pytest.raises(OutputError, match=r"a\.wav could not be written: Is a directory\."):
+        write_audio(tmp_path / "a.wav", b"RIFF")
+    assert list(tmp_path.iterdir()) == [tmp_path / "a.wav"]
+
+
+def test_a_disk_that_takes_no_more_is_a_named_error_and_leaves_nothing(tmp_path: Path) -> None:
+    limited = (
+        "import resource, signal, sys\n"
+        "from pathlib import Path\n"
+        "from voicemill.errors import OutputError\n"
+        "from voicemill.outputs import write_audio\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "try:\n"
+        "    write_audio(Path(sys.argv[1]), bytes(5000))\n"
+        "except OutputError as error:\n"
+        "    sys.exit(f'{error.code} {error.retryable} {error.message}')\n"
+    )
+    path = tmp_path / "a.wav"
+    ended = subprocess.run(
+        [sys.executable, "-c", limited, str(path)], capture_output=True, text=True, check=False
+    )
+    assert ended.stderr.startswith("output_failed True ")
+    assert "File too large" in ended.stderr
+    assert list(tmp_path.iterdir()) == []

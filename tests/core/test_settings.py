@@ -1,0 +1,160 @@
+"""Settings: read once, frozen, and loud about a bad value."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from voicemill import settings as module
+from voicemill.errors import SettingsError
+from voicemill.settings import MemoryLimit, Settings
+
+FIELDS = dataclasses.fields(Settings)
+
+COUNTS = ["-1", "1.5", "many", "1e3", "+2", "0x10"]
+SECONDS = ["-1", "nan", "inf", "soon", "1s"]
+BAD: dict[Callable[[str], Any], list[str]] = {
+    module.parse_text: [],
+    module.parse_path: ["~no-such-user-anywhere/out"],
+    module.parse_count: [*COUNTS, "0", "off"],
+    module.parse_optional_count: COUNTS,
+    module.parse_seconds: [*SECONDS, "0", "off"],
+    module.parse_optional_seconds: SECONDS,
+    module.parse_port: ["-1", "65536", "http", "80.0"],
+    module.parse_megabytes: COUNTS,
+    module.parse_memory_limit: ["10000", "85", "10GB", "101%", "1x", "0.5x", "-1MiB", "0%", "5 MiB"],
+    module.parse_options: ["[]", "null", "3", "{", "load_seconds=3"],
+    module.parse_log_level: ["loud", "10"],
+}
+"""What each parser must refuse."""
+
+whole = st.integers(1, 10**9).map(str)
+off = st.sampled_from(["off", "0"])
+decimals = st.decimals(0, 10**7, places=3, allow_nan=False)
+seconds = st.floats(1e-3, 1e9).map(str)
+words = st.text("abcdefghijklmnop0123456789.:/-", min_size=1, max_size=30)
+GOOD: dict[Callable[[str], Any], st.SearchStrategy[str]] = {
+    module.parse_text: words,
+    module.parse_path: words.map(lambda text: f"/srv/{text}"),
+    module.parse_count: whole,
+    module.parse_optional_count: whole | off,
+    module.parse_seconds: seconds,
+    module.parse_optional_seconds: seconds | off,
+    module.parse_port: st.integers(0, 65535).map(str),
+    module.parse_megabytes: whole | off,
+    module.parse_memory_limit: off
+    | decimals.filter(lambda number: number > 0).map(lambda number: f"{number}MiB")
+    | decimals.filter(lambda number: 0 < number <= 100).map(lambda number: f"{number}%")
+    | decimals.filter(lambda number: number > 1).map(lambda number: f"{number}x"),
+    module.parse_options: st.dictionaries(
+        words, st.none() | st.booleans() | st.integers() | st.text(max_size=9), max_size=3
+    ).map(json.dumps),
+    module.parse_log_level: st.sampled_from(["debug", "INFO", "Warning", "ERROR", "critical"]),
+}
+"""What each parser must take."""
+
+environments = st.fixed_dictionaries(
+    {}, optional={variable: GOOD[one.metadata["parse"]] for one in FIELDS
+                  for variable in [f"VOICEMILL_{one.name.upper()}"]}
+)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        (f"VOICEMILL_{one.name.upper()}", text)
+        for one in FIELDS
+        for text in BAD[one.metadata["parse"]]
+    ],
+)
+def test_a_bad_value_stops_the_start_and_names_its_variable(variable: str, text: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        Settings.from_env({variable: text})
+    assert caught.value.message.startswith(f"{variable}={text!r} can't be used: give ")
+    assert caught.value.message.endswith(".")
+
+
+def test_an_empty_or_blank_variable_means_the_default() -> None:
+    empty = {f"VOICEMILL_{one.name.upper()}": "" for one in FIELDS}
+    assert Settings.from_env(empty) == Settings.from_env({}) == Settings()
+    assert Settings.from_env({"VOICEMILL_PORT": "  "}).port == 8080
+
+
+@settings(max_examples=40, deadline=None)
+@given(environ=environments)
+def test_settings_come_back_the_same_through_the_environment(environ: dict[str, str]) -> None:
+    read = Settings.from_env(environ)
+    assert Settings.from_env(read.to_env()) == read
+
+
+def test_the_environment_of_a_child_names_every_setting() -> None:
+    assert set(Settings().to_env()) == {f"VOICEMILL_{one.name.upper()}" for one in FIELDS}
+
+
+def test_settings_are_frozen() -> None:
+    settings = Settings.from_env({"VOICEMILL_ENGINE_OPTIONS": '{"load_seconds": 3}'})
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        settings.port = 1  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        settings.engine_options["load_seconds"] = 4  # type: ignore[index]
+
+
+def test_the_environment_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VOICEMILL_ENGINE", "tone")
+    settings = Settings.from_env()
+    monkeypatch.setenv("VOICEMILL_ENGINE", "hibari")
+    assert settings.engine == "tone"
+
+
+def test_a_flag_beats_the_environment() -> None:
+    environ = {"VOICEMILL_PORT": "8081", "VOICEMILL_ENGINE": "hibari"}
+    settings = Settings.from_env(environ, port=9090)
+    assert (settings.port, settings.engine) == (9090, "hibari")
+
+
+def test_outputs_follow_the_home_unless_they_are_told_otherwise() -> None:
+    assert Settings.from_env({"VOICEMILL_HOME": "/srv/a"}).output_dir == Path("/srv/a/outputs")
+    assert Settings.from_env({}, home=Path("/srv/b")).output_dir == Path("/srv/b/outputs")
+    both = {"VOICEMILL_HOME": "/srv/a", "VOICEMILL_OUTPUT_DIR": "/data"}
+    assert Settings.from_env(both).output_dir == Path("/data")
+
+
+def test_paths_are_absolute_and_know_the_users_home() -> None:
+    assert Settings.from_env({"VOICEMILL_OUTPUT_DIR": "out"}).output_dir == Path.cwd() / "out"
+    assert Settings.from_env({"VOICEMILL_HOME": "~/v"}).home == (Path.home() / "v").resolve()
+
+
+@pytest.mark.parametrize("text", ["off", "0"])
+@pytest.mark.parametrize(
+    "name", ["max_tasks_per_child", "max_age_seconds", "gpu_memory_limit", "host_memory_limit"]
+)
+def test_off_and_zero_switch_a_limit_off(name: str, text: str) -> None:
+    assert getattr(Settings.from_env({f"VOICEMILL_{name.upper()}": text}), name) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("10000MiB", MemoryLimit("mebibytes", 10000.0)),
+        ("2500000MiB", MemoryLimit("mebibytes", 2500000.0)),
+        ("85%", MemoryLimit("share", 0.85)),
+        ("7%", MemoryLimit("share", 0.07)),
+        ("1.6x", MemoryLimit("baseline", 1.6)),
+    ],
+)
+def test_a_memory_limit_reads_and_writes_as_a_user_would(text: str, limit: MemoryLimit) -> None:
+    assert module.parse_memory_limit(text) == limit
+    assert str(limit) == text
+
+
+def test_every_setting_says_what_it_is_for() -> None:
+    for one in FIELDS:
+        assert one.metadata["doc"].endswith("."), one.name
+        assert one.metadata["parse"] in BAD, one.name

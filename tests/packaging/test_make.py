@@ -1,0 +1,54 @@
+"""The commands that people and CI type."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TARGETS = (
+    *("venv", "venv-all", "demo", "up", "test", "test-all", "long", "chaos", "bench"),
+    *("check", "lock", "clean"),
+)
+
+
+def dry_run(target: str) -> str:
+    done = subprocess.run(
+        ["make", "--dry-run", "--always-make", target],
+        cwd=ROOT,
+        # The make that runs these tests must not speak through to this one.
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_each_target_exists(target: str) -> None:
+    assert dry_run(target)
+
+
+def test_the_environment_is_installed_from_the_lock_with_hashes() -> None:
+    commands = dry_run("venv")
+
+    assert "--require-hashes --requirement requirements/venv.txt" in commands
+    assert "torch" not in commands
+
+
+def test_torch_is_installed_at_an_exact_version_and_only_with_everything() -> None:
+    assert "'torch==" in dry_run("venv-all")
+
+
+@pytest.mark.parametrize("script", ["scripts/check", "scripts/lock", ".ci/run"])
+def test_each_shell_script_can_be_read_and_run(script: str) -> None:
+    shell = (ROOT / script).read_text("utf-8").splitlines()[0].split("/")[-1].split()[-1]
+
+    subprocess.run([shell, "-n", ROOT / script], check=True)
+
+    assert os.access(ROOT / script, os.X_OK)

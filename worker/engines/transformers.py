@@ -1,0 +1,225 @@
+"""VITS and MMS models from a local folder, by ``transformers`` and torch, on CPU or CUDA.
+
+Options:
+
+``model_path``         folder with the model and its tokenizer (needed; nothing is downloaded)
+``device``             ``cpu``, ``cuda``, ``cuda:1`` …; by default CUDA where there is one
+``threads``            torch threads on the CPU; 1 by default, since each core has its own child
+``max_batch``          segments of one padded batch; 8 by default
+``language``           BCP 47 tag of what the model speaks; by default what its tokenizer says
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import VitsModel, VitsTokenizer
+from transformers.utils.logging import disable_progress_bar
+
+from voicemill.errors import (
+    EnginePoisonedError,
+    OutOfMemoryError,
+    SettingsError,
+    SynthesisError,
+    UnsupportedCharactersError,
+)
+from voicemill.voices import Capabilities, Voice
+from worker.engines.base import Samples, Segment, SynthesisOptions, refuse_unknown
+from worker.engines.letters import in_sayable_letters
+
+ONLY_VOICE = "default"
+SPEAKER = "speaker-"
+UNDETERMINED = "und"
+OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+POISON = ("CUDA error", "CUBLAS_STATUS", "CUDNN_STATUS_EXECUTION_FAILED")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """What to load, and onto what; see the module."""
+
+    model_path: Path
+    device: str
+    threads: int = 1
+    max_batch: int = 8
+    language: str | None = None
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any]) -> ModelOptions:
+        """Raises ``SettingsError`` naming the option that can't be used."""
+        refuse_unknown("transformers", options, [one.name for one in fields(cls)])
+        path = options.get("model_path")
+        if not isinstance(path, str) or not Path(path).is_dir():
+            raise refusal("model_path", path, "the folder of a VITS model on this machine")
+        for name in ("threads", "max_batch"):
+            count = options.get(name, 1)
+            if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+                raise refusal(name, count, "a whole number of 1 or more")
+        device = options.get("device") or ("cuda" if torch.cuda.is_available() else "cpu")
+        return cls(**{**options, "model_path": Path(path), "device": device})
+
+
+def refusal(name: str, value: Any, remedy: str) -> SettingsError:
+    """What is wrong with an option."""
+    return SettingsError(
+        f"VOICEMILL_ENGINE_OPTIONS: {name}={value!r} can't be used; give {remedy}."
+    )
+
+
+class TransformersEngine:
+    """Segments in padded batches. Speech is drawn at random, unless it is given a seed.
+
+    A segment with a seed is synthesized alone, so that its neighbours don't change it.
+    """
+
+    _model: Any
+    _tokenizer: Any
+
+    def load(self, options: Mapping[str, Any]) -> Capabilities:
+        """Load the model from disk and put it on the device."""
+        chosen = ModelOptions.read(options)
+        self._on_cuda = chosen.device.startswith("cuda")
+        if not self._on_cuda:
+            torch.set_num_threads(chosen.threads)
+        path = str(chosen.model_path)
+        disable_progress_bar()
+        try:
+            self._tokenizer = VitsTokenizer.from_pretrained(path, local_files_only=True)
+            model: Any = VitsModel.from_pretrained(path, local_files_only=True)
+            self._model = model.to(chosen.device).eval()
+        except (OSError, ValueError) as error:
+            raise refusal(
+                "model_path", path, f"a folder that holds a VITS model ({error})"
+            ) from error
+        except (RuntimeError, AssertionError) as error:
+            raise refusal("device", chosen.device, f"a device that works ({error})") from error
+        self._rate = self._model.speaking_rate
+        self._filters = self._tokenizer.normalize and not (
+            self._tokenizer.phonemize or self._tokenizer.is_uroman
+        )
+        language = chosen.language or self._tokenizer.language or UNDETERMINED
+        return Capabilities(
+            engine="transformers",
+            model_revision=revision(chosen.model_path),
+            sample_rate=self._model.config.sampling_rate,
+            voices=tuple(Voice(name, (language,)) for name in voices(self._model.config)),
+            min_speed=0.5,
+            max_speed=2.0,
+            seed=True,
+            max_batch=chosen.max_batch,
+            best_segment_characters=200,
+            max_segment_characters=300,
+        )
+
+    def synthesize(
+        self, batch: Sequence[Segment], voice: str, options: SynthesisOptions
+    ) -> list[Samples | SynthesisError]:
+        """Speak the segments together; those that can't be said come back as their errors."""
+        spoken: dict[int, Samples | SynthesisError] = {}
+        texts: dict[int, str] = {}
+        for index, segment in enumerate(batch):
+            try:
+                texts[index] = self._sayable(segment.text, voice)
+            except UnsupportedCharactersError as error:
+                spoken[index] = error
+        spoken |= zip(texts, self._speak_all(list(texts.values()), voice, options), strict=True)
+        return [spoken[index] for index in range(len(batch))]
+
+    def after_batch(self) -> None:
+        """Give CUDA back the memory that torch holds and does not use."""
+        if self._on_cuda:
+            torch.cuda.empty_cache()
+
+    def _sayable(self, text: str, voice: str) -> str:
+        if not self._filters:
+            return text
+        vocabulary = self._tokenizer.encoder
+        text = in_sayable_letters(text.lower(), voice, vocabulary.__contains__)
+        if not any(character.isalnum() for character in text):
+            raise UnsupportedCharactersError(f"The voice {voice} can say nothing of the text.")
+        return text
+
+    def _speak_all(
+        self, texts: Sequence[str], voice: str, options: SynthesisOptions
+    ) -> Sequence[Samples | SynthesisError]:
+        if not texts:
+            return []
+        if options.seed is not None:
+            return [self._speak_one(text, voice, options) for text in texts]
+        try:
+            return self._speak(texts, voice, options)
+        except OutOfMemoryError:
+            self.after_batch()
+        return [self._speak_one(text, voice, options) for text in texts]
+
+    def _speak_one(
+        self, text: str, voice: str, options: SynthesisOptions
+    ) -> Samples | SynthesisError:
+        try:
+            (samples,) = self._speak([text], voice, options)
+        except OutOfMemoryError as error:
+            self.after_batch()
+            return error
+        return samples
+
+    def _speak(self, texts: Sequence[str], voice: str, options: SynthesisOptions) -> list[Samples]:
+        """One pass over a padded batch; each result has its own length."""
+        if options.seed is not None:
+            torch.manual_seed(options.seed)
+        self._model.speaking_rate = self._rate * options.speed
+        with torch.inference_mode(), named_faults():
+            tokens = self._tokenizer(list(texts), padding=True, return_tensors="pt")
+            output = self._model(**tokens.to(self._model.device), speaker_id=speaker(voice))
+            waveforms = output.waveform.float().cpu().numpy()  # (batch, samples)
+            lengths = output.sequence_lengths.tolist()
+        return [
+            np.clip(waveform[:length], -1.0, 1.0)
+            for waveform, length in zip(waveforms, lengths, strict=True)
+        ]
+
+
+@contextmanager
+def named_faults() -> Iterator[None]:
+    """Torch's errors by our names.
+
+    ``OutOfMemoryError`` leaves the process sound. ``EnginePoisonedError`` stands for every other
+    CUDA error: they outlive the call, in the process's context.
+    """
+    try:
+        yield
+    except MemoryError as error:
+        raise OutOfMemoryError("The host had no memory left for the segments.") from error
+    except RuntimeError as error:
+        message = str(error)
+        if any(sign in message for sign in OUT_OF_MEMORY):
+            raise OutOfMemoryError("No memory was left for the segments.") from error
+        if any(sign in message for sign in POISON):
+            raise EnginePoisonedError("CUDA failed; the process has to be replaced.") from error
+        raise
+
+
+def voices(config: Any) -> list[str]:
+    """A name for each speaker of a model."""
+    if config.num_speakers > 1:
+        return [f"{SPEAKER}{number}" for number in range(config.num_speakers)]
+    return [ONLY_VOICE]
+
+
+def speaker(voice: str) -> int | None:
+    """The model's number of a voice."""
+    return int(voice.removeprefix(SPEAKER)) if voice.startswith(SPEAKER) else None
+
+
+def revision(folder: Path) -> str:
+    """A short name that changes when the folder's configuration or the size of its weights does."""
+    digest = hashlib.sha256((folder / "config.json").read_bytes())
+    for weights in sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")]):
+        digest.update(f"{weights.name} {weights.stat().st_size}".encode())
+    return digest.hexdigest()[:12]
