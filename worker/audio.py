@@ -17,6 +17,8 @@ GAP_SECONDS = 0.15
 FADE_SECONDS = 0.005
 # libsndfile's Ogg encoders keep a whole write on the stack.
 ENCODE_BLOCK_SAMPLES = 1 << 15
+# An Opus stream may end on a spike; this much silence takes it.
+OPUS_TAIL_SECONDS = 0.01
 
 CONTAINERS = {
     "wav": ("WAV", "PCM_16"),
@@ -87,10 +89,15 @@ def file_rate(sample_rate: int, response_format: str) -> int:
 
 
 def encode(samples: Samples, sample_rate: int, response_format: str) -> bytes:
-    """A whole audio file, at ``file_rate``; samples outside [-1, 1] are clamped, never wrapped."""
+    """A whole audio file, at ``file_rate``; samples outside [-1, 1] are clamped, never wrapped.
+
+    It lasts as long as the samples, but for the padding of mp3 and 10 ms that Opus needs.
+    """
     rate = file_rate(sample_rate, response_format)
     if rate != sample_rate:
         samples = soxr.resample(samples, sample_rate, rate)
+    if response_format == "opus":
+        samples = np.pad(samples, (0, round(OPUS_TAIL_SECONDS * rate)))
     container, subtype = CONTAINERS[response_format]
     buffer = io.BytesIO()
     with soundfile.SoundFile(buffer, "w", rate, 1, subtype, format=container) as file:

@@ -2,8 +2,8 @@
 
 The only module that stands on private names of Celery and billiard:
 ``asynpool.Worker`` (``_make_child_methods maxtasks max_memory_per_child
-wait_for_job``) and ``asynpool.AsynPool`` (``_pool _state _event_process_exit
-_join_exited_workers``). Their minor versions are pinned.
+wait_for_job``) and ``asynpool.AsynPool`` (``_pool _state on_process_alive
+_event_process_exit _join_exited_workers``). Their minor versions are pinned.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ REAP_PAUSE_SECONDS = 0.01
 REAP_TRIES = 1000
 
 
-class ChildProcess(asynpool.Worker):  # type: ignore[misc]
+class ChildProcess(asynpool.Worker):
     """Asks the policy before each job it reads from its pipe; never inside one."""
 
     def _make_child_methods(self, *args: Any, **kwargs: Any) -> None:
         super()._make_child_methods(*args, **kwargs)
-        max_tasks, self.maxtasks = self.maxtasks, None
-        max_memory_kib, self.max_memory_per_child = self.max_memory_per_child, None
-        receive = self.wait_for_job
+        theirs: Any = self
+        max_tasks, theirs.maxtasks = theirs.maxtasks, None
+        max_memory_kib, theirs.max_memory_per_child = theirs.max_memory_per_child, None
+        receive = theirs.wait_for_job
 
         def wait_for_job(*args: Any, **kwargs: Any) -> Any:
             child = process.current_child()
@@ -45,13 +46,18 @@ class ChildProcess(asynpool.Worker):  # type: ignore[misc]
                 sys.exit(billiard.pool.EX_RECYCLE)
             return receive(*args, **kwargs)
 
-        self.wait_for_job = wait_for_job
+        theirs.wait_for_job = wait_for_job
 
 
-class ChildPool(asynpool.AsynPool):  # type: ignore[misc]
+class ChildPool(asynpool.AsynPool):
     """Reaps exited children at once and says so to the store."""
 
     Worker = ChildProcess
+
+    def on_process_alive(self, pid: int) -> None:
+        """A child has sent that it is up, which it does once its engine is loaded."""
+        super().on_process_alive(pid)
+        process.child_up()
 
     def _event_process_exit(self, hub: Any, proc: Any) -> None:
         super()._event_process_exit(hub, proc)
@@ -74,7 +80,7 @@ class ChildPool(asynpool.AsynPool):  # type: ignore[misc]
                     process.child_gone(proc.pid, proc.exitcode)
 
 
-class TaskPool(prefork.TaskPool):  # type: ignore[misc]
+class TaskPool(prefork.TaskPool):
     """What ``worker_pool`` names."""
 
     Pool = ChildPool

@@ -7,7 +7,14 @@ import os
 import threading
 import uuid
 
-from voicemill.errors import StoreRefusedError, StoreUnavailableError, VoicemillError
+from celery.worker import state
+
+from voicemill.errors import (
+    SettingsError,
+    StoreRefusedError,
+    StoreUnavailableError,
+    VoicemillError,
+)
 from voicemill.queue import UNACKED_PREFIX
 from voicemill.settings import Settings
 from voicemill.store import Store
@@ -16,6 +23,9 @@ from worker.child import Child
 logger = logging.getLogger(__name__)
 
 EXIT_NOT_LOADED = 3
+EXIT_MISCONFIGURED = 4
+LOAD_TRIES = 3
+"""Children that may fail to load, before any has loaded, until the worker gives up."""
 LONGEST_BEAT_SECONDS = 5.0
 
 _child: Child | None = None
@@ -36,6 +46,9 @@ def start_child(node: str) -> None:
     settings = Settings.from_env()
     try:
         _child = Child(settings, child_id(node, os.getppid(), os.getpid()), node)
+    except SettingsError as error:
+        logger.critical("engine %s can't be loaded: %s", settings.engine, error.message)
+        raise SystemExit(EXIT_MISCONFIGURED) from error
     except VoicemillError as error:
         logger.critical("engine %s could not be loaded: %s", settings.engine, error.message)
         raise SystemExit(EXIT_NOT_LOADED) from error
@@ -60,6 +73,8 @@ class Parent:
         self._settings = settings
         self._store = Store.connect(settings.redis_url)
         self._stopping = threading.Event()
+        self._any_loaded = False
+        self._failed_loads = 0
 
     def start(self) -> None:
         """Release what an earlier process of this node name held, and begin to say we live."""
@@ -70,8 +85,17 @@ class Parent:
             logger.warning("earlier children not looked up, their leases will run out: %s", error)
         threading.Thread(target=self._beat, name="node-heartbeat", daemon=True).start()
 
+    def child_up(self) -> None:
+        """A child has loaded its engine."""
+        self._any_loaded = True
+
     def child_gone(self, pid: int, exit_code: int | None) -> None:
         """A child's process ended; what it held goes to others at once."""
+        if not self._any_loaded and exit_code in (EXIT_NOT_LOADED, EXIT_MISCONFIGURED):
+            self._failed_loads += 1
+            if exit_code == EXIT_MISCONFIGURED or self._failed_loads == LOAD_TRIES:
+                logger.critical("no child could load the engine; the worker stops")
+                state.should_stop = EXIT_NOT_LOADED
         self._release(
             child_id(self.node, os.getpid(), pid), f"Its process ended with status {exit_code}."
         )
@@ -121,6 +145,12 @@ def child_gone(pid: int, exit_code: int | None) -> None:
     """Tell the parent of this process that a child ended."""
     if _parent is not None:
         _parent.child_gone(pid, exit_code)
+
+
+def child_up() -> None:
+    """Tell the parent of this process that a child has loaded its engine."""
+    if _parent is not None:
+        _parent.child_up()
 
 
 def start_parent() -> None:

@@ -124,6 +124,7 @@ class Synthesizer:
             segments.clean(take.item.text),
             self._capabilities.best_segment_characters,
             self._capabilities.max_segment_characters,
+            language=take.item.language or self._capabilities.voice(take.item.voice).languages[0],
         )
         take.segments = [Segment(text) for text in texts]
         if not texts:

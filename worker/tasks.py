@@ -9,7 +9,7 @@ from worker import process
 from worker.app import app
 
 
-@app.task(name=SYNTHESIZE)  # type: ignore[untyped-decorator]
+@app.task(name=SYNTHESIZE)
 def synthesize(task_id: str) -> list[dict[str, Any]]:
     """Synthesize the batch that was admitted under this id; gives an outcome for each item."""
     return process.current_child().run(task_id)

@@ -8,11 +8,13 @@ import logging
 import os
 import secrets
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from scripts.stack.errors import CannotStartError
+from scripts.stack.guard import GRACE_SECONDS
 
 logger = logging.getLogger("up")
 
@@ -43,14 +45,7 @@ class Home:
             self.path.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(descriptor)
-            raise CannotStartError(
-                f"Another stack runs in {self.path}, or is still stopping; "
-                "stop it, or give another home with --home."
-            ) from error
-        try:
+            take_lock(descriptor, self.path)
             yield descriptor
         finally:
             os.close(descriptor)
@@ -99,6 +94,42 @@ class Home:
         if not found:
             write_private(file, fresh + "\n")
         return found or fresh
+
+
+def take_lock(descriptor: int, home: Path) -> None:
+    """Lock a file and write our pid into it; raises ``CannotStartError`` when it is held.
+
+    After a supervisor was killed its guard holds the lock until the parts are gone: that is
+    waited for.
+    """
+    give_up = time.monotonic() + GRACE_SECONDS + 2
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if holder_lives(descriptor) or time.monotonic() > give_up:
+                raise CannotStartError(
+                    f"Another stack runs in {home}; stop it, or give another home with --home."
+                ) from error
+            time.sleep(0.1)
+        else:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+            return
+
+
+def holder_lives(descriptor: int) -> bool:
+    """Whether the process that wrote its pid into the lock is there; unknown counts as there."""
+    written = os.pread(descriptor, 20, 0)
+    if not written.isdigit():
+        return True
+    try:
+        os.kill(int(written), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 @contextmanager

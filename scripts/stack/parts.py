@@ -22,6 +22,8 @@ API_GRACEFUL_SECONDS = 10
 FLOWER_TASKS = 10_000
 """Tasks Flower remembers; its own default of ten times as many costs hundreds of MB."""
 FLOWER_PURGE_SECONDS = 60
+WORKER_NOT_LOADED = 3
+"""Exit status of a worker that tried and has no child with an engine."""
 MARGIN_SECONDS = 5.0
 """Time to leave that a part has beyond what it promises to need."""
 
@@ -39,6 +41,8 @@ class Part:
     """Time it has after the stop signal."""
     quit_seconds: float = 0.0
     """Time it has after a QUIT that follows; 0 sends none. Then it is killed."""
+    hopeless_status: int | None = None
+    """Ending with it before the stack is ready ends the stack: another start would not help."""
 
 
 def part_environ(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
@@ -98,6 +102,7 @@ def worker_part(settings: Settings, env: Mapping[str, str]) -> Part:
         env=env,
         stop_seconds=settings.stop_seconds + MARGIN_SECONDS,
         quit_seconds=MARGIN_SECONDS,
+        hopeless_status=WORKER_NOT_LOADED,
     )
 
 

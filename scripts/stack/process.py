@@ -15,7 +15,6 @@ from scripts.stack.parts import ROOT, Part
 
 PR_SET_PDEATHSIG = 1
 GUARD = Path(__file__).with_name("guard.py")
-LOG_LINES_SHOWN = 20
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -109,11 +108,10 @@ def describe_status(status: int) -> str:
         return f"killed by signal {-status}"
 
 
-def tail(log: Path, start: int) -> str:
-    """The last lines that a log got since it was ``start`` bytes long."""
+def written_since(log: Path, start: int) -> str:
+    """What a log got since it was ``start`` bytes long."""
     if not log.exists():
-        return "(nothing)"
+        return ""
     with log.open("rb") as file:
         file.seek(start)
-        lines = file.read().decode(errors="replace").splitlines()
-    return "\n".join(lines[-LOG_LINES_SHOWN:])
+        return file.read().decode(errors="replace")

@@ -13,12 +13,13 @@ from typing import Self
 from scripts.stack.errors import StackError, StopRequested
 from scripts.stack.home import Home
 from scripts.stack.parts import Part
-from scripts.stack.process import Guard, PartProcess, describe_status, tail
+from scripts.stack.process import Guard, PartProcess, describe_status, written_since
 from scripts.stack.signals import Signals
 
 logger = logging.getLogger("up")
 
 LONGEST_SLEEP_SECONDS = 60.0
+LOG_LINES_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +111,9 @@ class Supervisor:
 
     def tend(self) -> None:
         """Look after each part once."""
+        if self._signals.stop:
+            raise StopRequested
         for watched in self._watched:
-            if self._signals.stop:
-                raise StopRequested
             if watched.process is not None and watched.process.ended():
                 self._bury(watched, watched.process)
             if watched.process is None and time.monotonic() >= watched.restart_at:
@@ -141,21 +142,30 @@ class Supervisor:
 
     def _bury(self, watched: Watched, process: PartProcess) -> None:
         """Clear a dead part away and say when it comes back."""
-        self._note_death(watched, describe_status(self._clear(watched, process)))
+        status = self._clear(watched, process)
+        hopeless = status == watched.part.hopeless_status
+        self._note_death(watched, describe_status(status), hopeless=hopeless)
 
-    def _note_death(self, watched: Watched, how: str) -> None:
+    def _note_death(self, watched: Watched, how: str, *, hopeless: bool = False) -> None:
         name, policy = watched.part.name, self._policy
         lived = time.monotonic() - watched.began_at
         watched.deaths = 1 if lived >= policy.healthy_seconds else watched.deaths + 1
-        if not self.ready and watched.deaths >= policy.deaths_before_ready:
-            log = self._home.log(name)
-            raise StackError(
-                f"{name} died {watched.deaths} times before the stack was ready ({how}). "
-                f"The end of {log}:\n{tail(log, watched.log_start)}"
-            )
+        if not self.ready and (hopeless or watched.deaths >= policy.deaths_before_ready):
+            raise StackError(self._obituary(watched, how))
         pause = policy.pause(watched.deaths)
         watched.restart_at = time.monotonic() + pause
         logger.warning("%s died (%s); again in %g s", name, how, pause)
+
+    def _obituary(self, watched: Watched, how: str) -> str:
+        log = self._home.log(watched.part.name)
+        lines = written_since(log, watched.log_start).splitlines()
+        return "\n".join(
+            (
+                f"{watched.part.name} does not stay up ({how}, {watched.deaths} in a row). "
+                f"The end of {log}:",
+                *lines[-LOG_LINES_SHOWN:],
+            )
+        )
 
     def _end(self, watched: Watched, process: PartProcess) -> None:
         """Stop a part: its stop signal, then QUIT if it takes that, then KILL."""

@@ -81,9 +81,7 @@ class Stage:
         for source in self.sources:
             target = folder / source
             if (ROOT / source).is_dir():
-                shutil.copytree(
-                    ROOT / source, target, ignore=shutil.ignore_patterns("__pycache__")
-                )
+                shutil.copytree(ROOT / source, target, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(ROOT / source, target)
         return folder
@@ -146,7 +144,9 @@ def apply(stage: Stage, instruction: str, value: str) -> None:
             if not value.startswith("["):
                 stage.shell_forms.append(f"{instruction} {value}")
                 return
-            setattr(stage, "entrypoint" if instruction == "ENTRYPOINT" else "command", json.loads(value))
+            setattr(
+                stage, "entrypoint" if instruction == "ENTRYPOINT" else "command", json.loads(value)
+            )
 
 
 def image_of(service: Mapping[str, Any]) -> Stage:

@@ -7,7 +7,7 @@ import pytest
 from tests.support import TONE, inputs, wait_until
 from voicemill.costs import CostModel
 from voicemill.jobs import ItemAudio, ItemError, ItemStatus, JobStatus, new_job_id
-from voicemill.store import ChildRecord, StartedTask, Store
+from voicemill.store import AdmittedTask, ChildRecord, StartedTask, Store
 
 SECOND_PER_ITEM = CostModel(1.0, 0.0)
 ERROR = ItemError("synthesis_failed", "It failed.", True)
@@ -242,7 +242,7 @@ def test_a_task_that_never_started_is_found_again(store: Store) -> None:
     submit(store, "a")
     (task_id,) = admit(store)
     assert store.stale_admitted(60) == []
-    assert store.stale_admitted(0) == [(task_id, "tone")]
+    assert store.stale_admitted(0) == [AdmittedTask(task_id, "tone", 1.0)]
     assert store.touch_admitted(task_id)
     start(store, task_id)
     assert store.stale_admitted(0) == []

@@ -210,7 +210,7 @@ class Worker:
         wait_until(
             lambda: store.slots("tone") > 0 or self._process.poll() is not None,
             30,
-            "a child that takes work",
+            f"a child that takes work\n{self.log}",
         )
 
     @property

@@ -14,6 +14,8 @@ import soundfile
 from tests.e2e.stack import Stack
 from tests.support import wait_until
 
+HELD_AT_MOST = 4 + 4
+"""Items of one call to the `tone` engine, and those whose files were being written."""
 OPTIONS = json.dumps({"seconds_per_segment": 0.1})
 
 
@@ -70,7 +72,9 @@ def test_a_child_killed_in_mid_item_costs_one_attempt_of_what_it_held(stack: Sta
     stack.kill(stack.children()[0])
     items = audit(stack, job_id, 60)
     assert {item["status"] for item in items} == {"succeeded"}
-    assert sum(item["attempts"] - 1 for item in items) <= 2
+    retried = [item for item in items if item["attempts"] > 1]
+    assert 1 <= len(retried) <= HELD_AT_MOST
+    assert {item["attempts"] for item in retried} == {2}
 
 
 def test_a_poison_item_fails_alone_after_its_attempts(stack: Stack) -> None:

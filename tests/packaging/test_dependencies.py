@@ -34,7 +34,8 @@ NOT_IMPORTED = {"gunicorn", "flower", "flask-swagger-ui"}
 
 @cache
 def project() -> dict[str, Any]:
-    return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    return found
 
 
 def declared(*extras: str) -> set[str]:
@@ -42,7 +43,7 @@ def declared(*extras: str) -> set[str]:
     texts = [*project()["dependencies"]]
     for extra in extras:
         texts += project()["optional-dependencies"][extra]
-    found = set()
+    found: set[str] = set()
     for one in map(Requirement, texts):
         found |= declared(*one.extras) if one.name == "voicemill" else {canonicalize_name(one.name)}
     return found
@@ -115,7 +116,8 @@ def test_each_dependency_says_what_it_is_for() -> None:
     bare = [
         lines[n].strip()
         for n in entries
-        if "#" not in lines[n] and "voicemill[" not in lines[n]
+        if "#" not in lines[n]
+        and "voicemill[" not in lines[n]
         # The pinned group shares the comment above it.
         and not any(pinned in lines[n] for pinned in ("celery", "kombu", "billiard"))
     ]

@@ -117,9 +117,9 @@ def test_a_lock_satisfies_what_pyproject_asks_for(
 
 
 def test_the_api_image_gets_no_engine_and_the_worker_image_no_web_server() -> None:
-    assert not {"numpy", "onnxruntime", "soundfile"} & versions(
-        ROOT / "requirements/api.txt"
-    ).keys()
+    assert (
+        not {"numpy", "onnxruntime", "soundfile"} & versions(ROOT / "requirements/api.txt").keys()
+    )
     assert not {"flask", "gunicorn"} & versions(ROOT / "requirements/worker.txt").keys()
 
 

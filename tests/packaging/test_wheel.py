@@ -88,9 +88,9 @@ def test_no_distribution_offers_our_application_folders() -> None:
 def test_the_client_and_the_bulk_tool_run_in_a_venv_that_has_the_wheel_alone(
     wheel: Path, tmp_path: Path
 ) -> None:
-    python = tmp_path / "venv/bin/python"
+    python = str(tmp_path / "venv/bin/python")
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
-    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel]
+    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel)]
     subprocess.run(install, check=True)
     modules = sorted(
         ".".join(path.relative_to(ROOT).with_suffix("").parts)

@@ -31,7 +31,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     home = Home(Path(sys.argv[1]))
     parts = [
-        program(name, source, home.path, stop_seconds=5)
+        program(name, source, home.path, stop_seconds=1)
         for name, source in json.loads(sys.argv[2]).items()
     ]
     with home.locked() as lock, Signals() as signals:

@@ -20,6 +20,7 @@ from scripts.stack.parts import (
 )
 from scripts.stack.supervisor import RestartPolicy
 from voicemill.settings import Settings
+from worker.process import EXIT_NOT_LOADED
 
 SECRET = "very-secret"
 
@@ -71,6 +72,7 @@ def test_the_worker_has_the_wanted_children_and_more_time_than_it_promises(
     assert {"-E", "--without-gossip", "--without-mingle"} <= set(part.argv)
     assert part.stop_seconds > settings.stop_seconds
     assert part.quit_seconds > 0
+    assert part.hopeless_status == EXIT_NOT_LOADED
 
 
 def test_the_node_name_is_the_same_at_each_start_and_another_for_another_home() -> None:

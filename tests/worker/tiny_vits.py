@@ -10,7 +10,7 @@ SAMPLE_RATE_HZ = 16000
 
 
 def make_tiny_vits(path: Path, *, speakers: int = 1) -> None:
-    """Save a model and its tokenizer (lower-case letters, blank, hyphen, apostrophe) at ``path``."""
+    """Save a model and its tokenizer (a to z, blank, hyphen, apostrophe) at ``path``."""
     import torch
     from transformers import VitsConfig, VitsModel, VitsTokenizer
 

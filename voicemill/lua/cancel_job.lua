@@ -1,8 +1,8 @@
 -- Cancel what waits at once; what runs ends at its next check. ARGV: job
 local job = ARGV[1]
-local record = redis.call('HMGET', job_key(job), 'status', 'models')
+local record = redis.call('HMGET', job_key(job), 'status', 'models', 'schema')
 local status = record[1]
-if not status then return redis.error_reply('NOJOB') end
+if not status or record[3] ~= '1' then return redis.error_reply('NOJOB') end
 if status == 'validating' then
   redis.call('ZREM', P .. 'validating', job)
   redis.call('HSET', job_key(job), 'cancelled', redis.call('HGET', job_key(job), 'queued'), 'queued', 0)
@@ -28,7 +28,7 @@ for _, task in ipairs(redis.call('SMEMBERS', job_tasks_key(job))) do
   for _, entry in ipairs(cjson.decode(fields[3])) do
     local index = parse(entry).index
     local state = load_state(job, index)
-    if state.status == 'queued' and state.task_id ~= task then
+    if state.status == 'queued' and not has_begun(task, index) then
       end_state(job, index, state, 'cancelled', fields[2], '')
     end
   end

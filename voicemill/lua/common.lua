@@ -125,8 +125,13 @@ local function forget_task(task, job, model)
   redis.call('SREM', job_tasks_key(job), task)
 end
 
+-- True once a task has begun an item. If that item is queued now it went back by itself,
+-- maybe to run and fail in another task meanwhile; this task has no hold on it any more.
+local function has_begun(task, index)
+  return redis.call('HEXISTS', task_key(task), 'begun:' .. index) == 1
+end
+
 -- Take a task apart: started items lose their attempt, the others go back as they were.
--- A queued item whose last attempt was this task has gone back already.
 local function release(task, max_attempts, message)
   local record = redis.call('HMGET', task_key(task), 'job', 'model', 'entries')
   local job, model = record[1], record[2]
@@ -143,7 +148,7 @@ local function release(task, max_attempts, message)
         local failure = {code = 'worker_lost', message = message, retryable = true}
         fail_attempt(job, model, entry, state, failure, max_attempts)
       end
-    elseif state.status == 'queued' and state.task_id ~= task then
+    elseif state.status == 'queued' and not has_begun(task, parts.index) then
       if is_stopping(job) then
         end_state(job, parts.index, state, 'cancelled', model, '')
       else

@@ -11,11 +11,15 @@ if redis.call('HGET', job_key(job), 'status') == 'queued' then move_job(job, 'in
 for position = 4, #ARGV do
   local index = ARGV[position]
   local state = load_state(job, index)
-  if state.status == 'queued' then
+  if state.status == 'queued' and not has_begun(task, index) then
+    redis.call('HSET', task_key(task), 'begun:' .. index, 1)
     state.attempts = state.attempts + 1
     state.task_id = task
     state.started_at = now()
     move_item(job, index, state, 'in_progress')
+    table.insert(started, {tonumber(index), state.attempts})
+  elseif state.status == 'in_progress' and state.task_id == task then
+    -- The same call again, because its answer was lost.
     table.insert(started, {tonumber(index), state.attempts})
   end
 end

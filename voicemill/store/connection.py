@@ -17,6 +17,8 @@ from voicemill.errors import StoreRefusedError, StoreUnavailableError
 
 KEY_PREFIX = "voicemill:"
 SCRIPTS = files("voicemill") / "lua"
+REFUSALS = ("MISCONF", "NOREPLICAS", "OOM")
+"""Refusals to write that redis-py has no class for: a full disk under the AOF, too few replicas."""
 
 
 @cache
@@ -31,9 +33,18 @@ def translated() -> Iterator[None]:
     try:
         yield
     except (redis.exceptions.OutOfMemoryError, redis.exceptions.ReadOnlyError) as error:
-        raise StoreRefusedError(f"Redis takes no writes: {error}.") from error
+        raise StoreRefusedError(f"Redis takes no writes: {sentence(error)}") from error
     except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
-        raise StoreUnavailableError(f"Redis can't be reached: {error}.") from error
+        raise StoreUnavailableError(f"Redis can't be reached: {sentence(error)}") from error
+    except redis.exceptions.ResponseError as error:
+        if not str(error).startswith(REFUSALS):
+            raise
+        raise StoreRefusedError(f"Redis takes no writes: {sentence(error)}") from error
+
+
+def sentence(error: Exception) -> str:
+    """What an error says, with one full stop."""
+    return f"{str(error).rstrip('. ')}."
 
 
 class Connection:

@@ -24,6 +24,7 @@ class AdmittedTask:
     """A batch that may be sent to Celery."""
 
     id: str
+    engine: str
     seconds: float
     """Estimated device time."""
 
@@ -47,7 +48,7 @@ class TaskStore(Connection):
         """Cut batches and let them in while there are free slots (live children and one more)."""
         ids = [uuid.uuid4().hex for _ in range(most)]
         admitted = self.run("admit", model, cost.base, cost.per_character, batch_seconds, *ids)
-        return [AdmittedTask(task.decode(), float(seconds)) for task, seconds in admitted]
+        return [AdmittedTask(task.decode(), model, float(seconds)) for task, seconds in admitted]
 
     def start_task(self, task_id: str, child_id: str, lease_seconds: float) -> StartedTask | None:
         """Take an admitted task; nothing when another copy has it or it is gone."""
@@ -99,10 +100,13 @@ class TaskStore(Connection):
         """Forget a child whose process is gone and release what it held."""
         return bool(self.run("release_child", child_id, model, max_attempts, message))
 
-    def stale_admitted(self, seconds: float, *, limit: int = 100) -> list[tuple[str, str]]:
-        """Tasks sent ``seconds`` ago or earlier and not started: pairs of id and model."""
+    def stale_admitted(self, seconds: float, *, limit: int = 100) -> list[AdmittedTask]:
+        """Tasks sent ``seconds`` ago or earlier and not started."""
         found = self.run("stale_admitted", seconds, limit)
-        return [(task.decode(), model.decode()) for task, model in found]
+        return [
+            AdmittedTask(task.decode(), model.decode(), float(estimate))
+            for task, model, estimate in found
+        ]
 
     def touch_admitted(self, task_id: str) -> bool:
         """Note that a task is being sent again; False when it no longer waits."""

@@ -23,9 +23,11 @@ logger = logging.getLogger(__name__)
 DEFAULT_SEED = 0
 MAX_PHONEMES = 400
 MAX_NUMBER_DIGITS = 15
+MAX_WORD_LETTERS = 24
 
 # Read as a markup for pronunciation by the engine: [word](/phonemes/).
 MARKUP = re.compile(r"\](?=\()")
+LONG_WORD = re.compile(rf"[^\W\d_]{{{MAX_WORD_LETTERS + 1},}}")
 LONG_NUMBER = re.compile(rf"\d[\d,.]{{{MAX_NUMBER_DIGITS},}}")
 
 
@@ -83,7 +85,7 @@ class HibariEngine:
     def _phonemes(self, text: str, voice: str) -> list[str]:
         """Phoneme strings short enough for one pass; raises when something can't be said."""
         sayable = in_sayable_letters(text, voice, lambda one: self._says(one, voice))
-        plain = spaced_numbers(MARKUP.sub("] ", sayable))
+        plain = spaced(MARKUP.sub("] ", sayable))
         try:
             sentences = self._voices[voice].phonemize(plain)
         except (IndexError, KeyError, ValueError) as error:
@@ -120,9 +122,20 @@ def described(name: str) -> Voice:
     return Voice(name, (about["language"],), f"{about['accent']} English, {about['gender']}")
 
 
-def spaced_numbers(text: str) -> str:
-    """The text with every number too long to have a name written as single digits."""
-    return LONG_NUMBER.sub(lambda number: " ".join(re.findall(r"\d", number[0])), text)
+def spaced(text: str) -> str:
+    """The text without words and numbers longer than the engine reads.
+
+    It drops the end of such a word and has no name for such a number: the word becomes several,
+    the number single digits.
+    """
+    text = LONG_NUMBER.sub(lambda number: " ".join(re.findall(r"\d", number[0])), text)
+    return LONG_WORD.sub(lambda word: " ".join(even_parts(word[0], MAX_WORD_LETTERS)), text)
+
+
+def even_parts(word: str, most: int) -> list[str]:
+    """The word in parts of about the same length, up to ``most``."""
+    size = -(-len(word) // -(-len(word) // most))
+    return [word[start : start + size] for start in range(0, len(word), size)]
 
 
 def shortened(phonemes: str) -> list[str]:

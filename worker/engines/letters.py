@@ -9,13 +9,13 @@ from voicemill.errors import UnsupportedCharactersError
 
 
 def in_sayable_letters(text: str, voice: str, says: Callable[[str], bool]) -> str:
-    """The text, each letter and digit that the voice can't say put in a plainer form.
+    """The text, with what the voice can't say put in a plainer form.
 
-    Engines leave out what they don't know, and a letter left out is a wrong reading: where the
-    plain form can't be said either, this raises ``UnsupportedCharactersError``. ``says`` is asked
-    once for each distinct character; marks, punctuation and symbols pass unasked.
+    Engines leave out what they don't know, and a letter or digit left out is a wrong reading:
+    where its plain form can't be said either, this raises ``UnsupportedCharactersError``. Marks,
+    punctuation and pictures pass. ``says`` is asked once for each distinct character.
     """
-    readings = {character: sayable_form(character, says) for character in set(text)}
+    readings = {character: reading_of(character, says) for character in set(text)}
     missing = sorted(character for character, reading in readings.items() if reading is None)
     if missing:
         name = unicodedata.name(missing[0], f"U+{ord(missing[0]):04X}")
@@ -26,15 +26,23 @@ def in_sayable_letters(text: str, voice: str, says: Callable[[str], bool]) -> st
     return "".join(readings[character] or "" for character in text)
 
 
-def sayable_form(character: str, says: Callable[[str], bool]) -> str | None:
-    """The character, else its plain form; nothing where neither can be said."""
-    if unicodedata.category(character)[0] not in "LN" or says(character):
-        return character
+def reading_of(character: str, says: Callable[[str], bool]) -> str | None:
+    """The character, else its plain form; nothing for a letter where neither can be said."""
+    is_letter = is_letter_or_digit(character)
     plain = plain_form(character)
-    return plain if plain and all(map(says, plain)) else None
+    if not (is_letter or any(map(is_letter_or_digit, plain))) or says(character):
+        return character
+    if plain and all(map(says, plain)):
+        return plain
+    return None if is_letter else character
+
+
+def is_letter_or_digit(character: str) -> bool:
+    """True for the letters and numbers of any script."""
+    return unicodedata.category(character)[0] in "LN"
 
 
 def plain_form(character: str) -> str:
-    """The letter without its marks, a ligature as its letters, a Roman numeral likewise."""
+    """A letter without its marks; ligatures, Roman numerals and units as their letters."""
     decomposed = unicodedata.normalize("NFKD", character)
     return "".join(part for part in decomposed if not unicodedata.combining(part))

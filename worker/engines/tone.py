@@ -24,11 +24,11 @@ and make it first. Whoever can submit text can do all this: it is no engine to o
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import re
 import signal
 import time
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -201,7 +201,7 @@ def hang() -> None:
 
 def pitch(text: str, voice: str, seed: int | None = None) -> float:
     """The tone's frequency (Hz): the voice's own, up to an octave higher as the text says."""
-    steps = zlib.crc32(f"{seed or 0}/{text}".encode()) % 24
+    steps = hashlib.sha256(f"{seed or 0}/{text}".encode()).digest()[0] % 24
     return float(BASE_HZ[voice] * 2 ** (steps / 24))
 
 
@@ -214,7 +214,8 @@ def tone(text: str, voice: str, speed: float, seed: int | None) -> Samples:
     """The samples of a text."""
     count = round(seconds(text, speed) * SAMPLE_RATE_HZ)
     phase = np.arange(count) * (2 * np.pi * pitch(text, voice, seed) / SAMPLE_RATE_HZ)
-    return (AMPLITUDE * np.sin(phase)).astype(np.float32)
+    samples: Samples = (AMPLITUDE * np.sin(phase)).astype(np.float32)
+    return samples
 
 
 def spoiled(samples: Samples, output: Output) -> Samples:

@@ -15,6 +15,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from voicemill.voices import Capabilities, Voice
 from worker.engines.base import Samples, Segment, SynthesisOptions, refuse_unknown
 from worker.engines.letters import in_sayable_letters
 
+FILES = ("config.json", "vocab.json")
 ONLY_VOICE = "default"
 SPEAKER = "speaker-"
 UNDETERMINED = "und"
@@ -56,8 +58,10 @@ class ModelOptions:
         """Raises ``SettingsError`` naming the option that can't be used."""
         refuse_unknown("transformers", options, [one.name for one in fields(cls)])
         path = options.get("model_path")
-        if not isinstance(path, str) or not Path(path).is_dir():
-            raise refusal("model_path", path, "the folder of a VITS model on this machine")
+        if not isinstance(path, str) or not all((Path(path) / one).is_file() for one in FILES):
+            raise refusal(
+                "model_path", path, f"a folder with a VITS model, {' and '.join(FILES)} in it"
+            )
         for name in ("threads", "max_batch"):
             count = options.get(name, 1)
             if not isinstance(count, int) or isinstance(count, bool) or count < 1:
@@ -100,6 +104,9 @@ class TransformersEngine:
             ) from error
         except (RuntimeError, AssertionError) as error:
             raise refusal("device", chosen.device, f"a device that works ({error})") from error
+        for asked, package in (("phonemize", "phonemizer"), ("is_uroman", "uroman")):
+            if getattr(self._tokenizer, asked) and find_spec(package) is None:
+                raise refusal("model_path", path, f"another model, or install {package} for this")
         self._rate = self._model.speaking_rate
         self._filters = self._tokenizer.normalize and not (
             self._tokenizer.phonemize or self._tokenizer.is_uroman

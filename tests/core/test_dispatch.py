@@ -1,0 +1,192 @@
+"""Letting work in, and seeing to it that it arrives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from tests.support import TONE, Valkey, inputs
+from voicemill.dispatch import LEAST_TIME_LIMIT_SECONDS, RESEND_SECONDS, Dispatcher
+from voicemill.queue import UNACKED_PREFIX, Queue
+from voicemill.settings import Settings
+from voicemill.store import ChildRecord, Store
+
+NODE = f"{UNACKED_PREFIX}w@host:1"
+
+
+class Bench:
+    """A dispatcher on a real broker, and hands to meddle with its messages."""
+
+    def __init__(self, url: str) -> None:
+        settings = Settings(redis_url=url, engine="tone")
+        self.store = Store.connect(url)
+        self.dispatcher = Dispatcher(self.store, Queue(settings), settings)
+        self.redis: Any = redis.Redis.from_url(url)
+        self.store.publish_engine(TONE)
+
+    def add_child(self, name: str = "c1") -> None:
+        child = ChildRecord(name, "w@host", 1, "tone", "1", ready_at=0.0)
+        self.store.beat_child(child, 60, takes_work=True)
+
+    def messages(self) -> list[dict[str, Any]]:
+        return [json.loads(raw) for raw in self.redis.lrange("synthesis.tone", 0, -1)]
+
+    def waiting(self) -> list[str]:
+        """Task ids in the queue."""
+        return sorted(message["headers"]["id"] for message in self.messages())
+
+    def take(self, node: str) -> str:
+        """A worker takes the next message and has not acknowledged it."""
+        message = json.loads(self.redis.rpop("synthesis.tone"))
+        self.redis.hset(node, "tag-1", json.dumps([message, "", "synthesis.tone"]))
+        task_id: str = message["headers"]["id"]
+        return task_id
+
+    def let_time_pass(self) -> None:
+        """Make every admitted task one that was sent long ago."""
+        for task_id, sent_at in self.redis.zrange("voicemill:admitted", 0, -1, withscores=True):
+            self.redis.zadd("voicemill:admitted", {task_id: sent_at - RESEND_SECONDS - 1})
+
+    def close(self) -> None:
+        self.store.close()
+        self.redis.close()
+
+
+@pytest.fixture
+def bench(redis_url: str) -> Iterator[Bench]:
+    bench = Bench(redis_url)
+    yield bench
+    bench.close()
+
+
+@pytest.fixture
+def admitted(bench: Bench) -> str:
+    """The id of the one task that was sent and not started."""
+    bench.add_child()
+    bench.store.create_job("job_1", "default", inputs("hello"), {})
+    assert bench.dispatcher.admit() == 1
+    (task_id,) = bench.waiting()
+    return task_id
+
+
+def test_as_many_batches_are_sent_as_there_are_slots_and_one_more(bench: Bench) -> None:
+    bench.store.create_job("job_1", "default", inputs(*["hello"] * 50), {})
+    assert bench.dispatcher.admit() == 0, "no child, no slot"
+    bench.add_child("c1")
+    bench.add_child("c2")
+    assert bench.dispatcher.admit() == 3
+    assert bench.dispatcher.admit() == 0
+    assert len(bench.waiting()) == 3
+
+
+def test_only_the_engines_that_are_asked_for_are_admitted(bench: Bench) -> None:
+    bench.add_child()
+    bench.store.create_job("job_1", "default", inputs("hello"), {})
+    assert bench.dispatcher.admit(["hibari"]) == 0
+    assert bench.dispatcher.admit(["tone"]) == 1
+
+
+def test_a_long_batch_gets_a_time_limit_far_above_its_estimate(bench: Bench) -> None:
+    bench.add_child()
+    for _ in range(3):
+        bench.store.observe_cost("tone", 1000, 30.0)
+    bench.store.create_job("job_1", "default", inputs("a" * 1000, "hi"), {})
+    bench.dispatcher.admit()
+    limits = sorted(message["headers"]["timelimit"][0] for message in bench.messages())
+    assert limits == [LEAST_TIME_LIMIT_SECONDS, pytest.approx(600.0)]
+
+
+def test_a_message_that_is_gone_is_sent_again(bench: Bench, admitted: str) -> None:
+    bench.redis.delete("synthesis.tone")
+    bench.let_time_pass()
+    assert bench.dispatcher.resend() == 1
+    assert bench.waiting() == [admitted]
+
+
+def test_it_is_not_sent_again_before_its_time(bench: Bench, admitted: str) -> None:
+    bench.redis.delete("synthesis.tone")
+    assert bench.dispatcher.resend() == 0
+    bench.let_time_pass()
+    assert bench.dispatcher.resend() == 1
+    bench.redis.delete("synthesis.tone")
+    assert bench.dispatcher.resend() == 0, "the clock starts anew with each sending"
+    assert bench.waiting() == []
+
+
+def test_a_message_that_waits_in_the_queue_is_not_sent_again(bench: Bench, admitted: str) -> None:
+    bench.let_time_pass()
+    assert bench.dispatcher.resend() == 0
+    assert bench.waiting() == [admitted]
+
+
+def test_a_message_in_the_hands_of_a_live_worker_is_not_sent_again(
+    bench: Bench, admitted: str
+) -> None:
+    bench.store.beat_node(NODE, 60)
+    assert bench.take(NODE) == admitted
+    bench.let_time_pass()
+    assert bench.dispatcher.resend() == 0
+    assert bench.waiting() == []
+
+
+def test_a_message_in_the_hands_of_a_dead_worker_is_sent_again(bench: Bench, admitted: str) -> None:
+    bench.store.beat_node(NODE, 0.001)
+    assert bench.take(NODE) == admitted
+    bench.let_time_pass()
+    assert bench.dispatcher.resend() == 1
+    assert bench.waiting() == [admitted]
+
+
+def test_the_clerk_forgets_what_a_dead_worker_held(bench: Bench, admitted: str) -> None:
+    bench.store.beat_node(NODE, 0.001)
+    bench.take(NODE)
+    bench.store.beat_clerk("k1", 15)
+    assert bench.redis.keys(f"{UNACKED_PREFIX}*") == []
+    assert bench.store.live_nodes() == set()
+
+
+def test_a_task_that_was_started_is_not_sent_again(bench: Bench, admitted: str) -> None:
+    assert bench.store.start_task(admitted, "c1", 60) is not None
+    bench.redis.delete("synthesis.tone")
+    bench.let_time_pass()
+    assert bench.dispatcher.resend() == 0
+
+
+def test_a_long_batch_keeps_its_time_limit_when_it_is_sent_again(bench: Bench) -> None:
+    bench.add_child()
+    for _ in range(3):
+        bench.store.observe_cost("tone", 1000, 30.0)
+    bench.store.create_job("job_1", "default", inputs("a" * 1000), {})
+    bench.dispatcher.admit()
+    bench.redis.delete("synthesis.tone")
+    bench.let_time_pass()
+    assert bench.dispatcher.resend() == 1
+    (message,) = bench.messages()
+    assert message["headers"]["timelimit"][0] == pytest.approx(600.0)
+
+
+def test_a_message_in_another_format_in_the_queue_does_not_stop_the_resending(
+    bench: Bench, admitted: str
+) -> None:
+    bench.redis.delete("synthesis.tone")
+    bench.redis.lpush("synthesis.tone", b"\x80\x04not a message", b'{"headers": {}}', b"[]")
+    bench.let_time_pass()
+    assert bench.dispatcher.resend() == 1
+
+
+def test_what_can_not_be_sent_stays_admitted_and_is_sent_later(own_valkey: Valkey) -> None:
+    bench = Bench(own_valkey.url)
+    bench.add_child()
+    bench.store.create_job("job_1", "default", inputs("hello"), {})
+    nowhere = Queue(Settings(redis_url="redis://127.0.0.1:1/0", engine="tone"))
+    cut_off = Dispatcher(bench.store, nowhere, Settings(engine="tone"))
+    assert cut_off.admit() == 1
+    assert bench.waiting() == []
+    bench.let_time_pass()
+    assert bench.dispatcher.resend() == 1
+    assert len(bench.waiting()) == 1
+    bench.close()

@@ -1,0 +1,209 @@
+"""The tone engine: what it sounds, and how it misbehaves when told."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support import wait_until
+from voicemill.errors import SettingsError, SynthesisError
+from worker.engines.base import WARM_UP_CALLS, Samples, Segment, SynthesisOptions
+from worker.engines.tone import SAMPLE_RATE_HZ, ToneEngine, pitch, seconds
+
+TEXT = "A text of some length."
+ROOT = Path(__file__).parents[2]
+SPEAKS = """
+import json, sys
+from worker.engines.base import Segment, SynthesisOptions
+from worker.engines.tone import ToneEngine
+engine = ToneEngine()
+engine.load(json.loads(sys.argv[1]))
+for _ in range(3):
+    engine.synthesize([Segment(sys.argv[2])], "low", SynthesisOptions())
+    print("spoke", flush=True)
+"""
+
+
+def engine(**options: Any) -> ToneEngine:
+    """A loaded engine."""
+    one = ToneEngine()
+    one.load(options)
+    return one
+
+
+def speak(one: ToneEngine, text: str = TEXT, voice: str = "low", **options: Any) -> Samples:
+    """The samples of one segment."""
+    (spoken,) = one.synthesize([Segment(text)], voice, SynthesisOptions(**options))
+    assert not isinstance(spoken, SynthesisError)
+    return spoken
+
+
+def process(options: dict[str, Any], text: str = TEXT) -> subprocess.Popen[str]:
+    """A process that loads the engine and speaks three times."""
+    command = [sys.executable, "-c", SPEAKS, json.dumps(options), text]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+
+
+def peak_kib(ended: subprocess.Popen[str]) -> int:
+    """The most memory that a process had at once; waits for its end."""
+    assert ended.stdout is not None
+    ended.stdout.read()
+    ended.stdout.close()
+    _, status, usage = os.wait4(ended.pid, 0)
+    ended.returncode = os.waitstatus_to_exitcode(status)
+    return usage.ru_maxrss
+
+
+def test_length_follows_the_text_and_the_speed() -> None:
+    one = engine()
+    assert len(speak(one)) == round(seconds(TEXT) * SAMPLE_RATE_HZ)
+    assert len(speak(one, TEXT * 3)) == pytest.approx(3 * len(speak(one)), abs=2)
+    assert len(speak(one, speed=2.0)) == pytest.approx(len(speak(one)) / 2, abs=2)
+
+
+@pytest.mark.parametrize("voice", ["low", "high"])
+def test_the_loudest_frequency_is_the_pitch_of_the_text(voice: str) -> None:
+    samples = speak(engine(), TEXT * 4, voice)
+    spectrum = np.abs(np.fft.rfft(samples))
+    found = np.argmax(spectrum) * SAMPLE_RATE_HZ / len(samples)
+    assert found == pytest.approx(pitch(TEXT * 4, voice), abs=1.0)
+
+
+def test_the_same_text_voice_speed_and_seed_give_the_same_bytes() -> None:
+    assert speak(engine(), seed=3).tobytes() == speak(engine(), seed=3).tobytes()
+    assert pitch(TEXT, "low") < pitch(TEXT, "high")
+    assert len({pitch(TEXT, "low", seed) for seed in range(10)}) > 5
+    assert len({pitch(f"{TEXT} {number}", "low") for number in range(10)}) > 5
+
+
+def test_a_segment_takes_the_time_that_it_is_told() -> None:
+    one = engine(seconds_per_segment=0.05, seconds_per_character=0.005)
+    began = time.perf_counter()
+    speak(one, "0123456789")
+    assert 0.1 <= time.perf_counter() - began < 0.3
+    began = time.perf_counter()
+    speak(one, "{tone:seconds=0.2}0123456789")
+    assert 0.3 <= time.perf_counter() - began < 0.6
+
+
+def test_each_segment_is_slower_than_the_one_before() -> None:
+    one = engine(seconds_per_segment=0.02, slow_factor=2)
+    times = []
+    for _ in range(4):
+        began = time.perf_counter()
+        speak(one)
+        times.append(time.perf_counter() - began)
+    assert times[3] >= 0.16
+    assert times == sorted(times)
+
+
+def test_loading_takes_the_time_that_it_is_told() -> None:
+    began = time.perf_counter()
+    engine(load_seconds=0.1)
+    assert time.perf_counter() - began >= 0.1
+
+
+def test_a_leak_is_resident_memory() -> None:
+    clean, leaking = (peak_kib(process({"leak_host_mb": size})) for size in (0, 20))
+    assert 55 * 1024 < leaking - clean < 75 * 1024
+
+
+def test_failing_calls_are_counted_after_the_warm_up() -> None:
+    one = engine(fail=2)
+    for _ in range(WARM_UP_CALLS):
+        speak(one)
+    for _ in range(2):
+        with pytest.raises(SynthesisError, match="told to fail"):
+            speak(one)
+    assert speak(one).any()
+
+
+def test_always_has_no_end() -> None:
+    one = engine(fail="always")
+    for _ in range(WARM_UP_CALLS):
+        speak(one)
+    for _ in range(5):
+        with pytest.raises(SynthesisError):
+            speak(one)
+
+
+def test_a_told_segment_fails_alone() -> None:
+    batch = [Segment(TEXT), Segment("{tone:fail}"), Segment(TEXT)]
+    first, second, third = engine().synthesize(batch, "low", SynthesisOptions())
+    assert isinstance(second, SynthesisError)
+    assert isinstance(first, np.ndarray)
+    assert np.array_equal(first, np.asarray(third))
+
+
+def test_a_directive_has_no_length_and_no_sound() -> None:
+    assert np.array_equal(speak(engine(), f"{TEXT} {{tone:seconds=0}}"), speak(engine()))
+
+
+def test_bad_output_is_what_was_told_by_option_or_text() -> None:
+    for option, directive in (({"output": "silence"}, ""), ({}, "{tone:silence}")):
+        assert not speak(engine(**option), TEXT + directive).any()
+    for option, directive in (({"output": "nan"}, ""), ({}, "{tone:nan}")):
+        assert np.isnan(speak(engine(**option), TEXT + directive)).all()
+    for option, directive in (({"output": "empty"}, ""), ({}, "{tone:empty}")):
+        assert speak(engine(**option), TEXT + directive).shape == (0,)
+    for option, directive in (({"output": "loud"}, ""), ({}, "{tone:loud}")):
+        assert speak(engine(**option), TEXT + directive).max() > 2.9
+
+
+def test_a_crash_is_a_kill_after_the_warm_up() -> None:
+    crashing = process({"crash": 1})
+    output, _ = crashing.communicate(timeout=30)
+    assert crashing.returncode == -signal.SIGKILL
+    assert output == "spoke\n" * WARM_UP_CALLS
+
+
+def test_a_crash_once_crashes_once(tmp_path: Path) -> None:
+    text = f"{{tone:crash-once={tmp_path / 'crashed here.flag'}}} Hello."
+    first = process({}, text)
+    first.communicate(timeout=30)
+    second = process({}, text)
+    output, _ = second.communicate(timeout=30)
+    assert (first.returncode, second.returncode) == (-signal.SIGKILL, 0)
+    assert output.count("spoke") == 3
+
+
+def test_a_hang_ends_by_sigkill_alone() -> None:
+    hung = process({}, "{tone:hang}")
+    stat = Path(f"/proc/{hung.pid}/wchan")
+    wait_until(lambda: "futex" in stat.read_text(), 20, "a wait for a lock")
+    hung.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        hung.wait(0.3)
+    hung.kill()
+    assert hung.wait(10) == -signal.SIGKILL
+    assert hung.stdout is not None
+    assert hung.stdout.read() == ""
+    hung.stdout.close()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"volume": 1},
+        {"leak_device_mb": 1},
+        {"load_seconds": -1},
+        {"slow_factor": "2"},
+        {"fail": 1.5},
+        {"crash": True},
+        {"hang": "often"},
+        {"output": "music"},
+        {"leak_host_mb": float("nan")},
+    ],
+)
+def test_an_option_that_can_not_be_used_is_named(options: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match=f"ENGINE_OPTIONS.*{next(iter(options))}"):
+        engine(**options)

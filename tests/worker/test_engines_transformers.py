@@ -1,0 +1,168 @@
+"""The transformers engine, with the real architecture in miniature."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import torch
+
+from tests.worker.tiny_vits import SAMPLE_RATE_HZ, make_tiny_vits
+from voicemill.errors import (
+    EnginePoisonedError,
+    OutOfMemoryError,
+    SettingsError,
+    UnsupportedCharactersError,
+)
+from voicemill.voices import Capabilities
+from worker import audio
+from worker.engines.base import Segment, SynthesisOptions
+from worker.engines.transformers import TransformersEngine, named_faults
+
+pytestmark = pytest.mark.full
+
+ROOT = Path(__file__).parents[2]
+TEXTS = ["hello there", "this one goes on for a good deal longer than the first", "short"]
+NO_NETWORK = """
+import sys
+
+def refuse(event, args):
+    if event in ("socket.connect", "socket.getaddrinfo"):
+        raise RuntimeError(event)
+
+sys.addaudithook(refuse)
+from worker.engines.transformers import TransformersEngine
+TransformersEngine().load({"model_path": sys.argv[1], "device": "cpu"})
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model on disk."""
+    path = tmp_path_factory.mktemp("vits")
+    make_tiny_vits(path)
+    return path
+
+
+def load(folder: Path, **options: Any) -> tuple[TransformersEngine, Capabilities]:
+    """A loaded engine on the CPU."""
+    engine = TransformersEngine()
+    return engine, engine.load({"model_path": str(folder), "device": "cpu", **options})
+
+
+def speak(engine: TransformersEngine, *texts: str, voice: str = "default", **options: Any) -> Any:
+    """What came of each text."""
+    segments = [Segment(text) for text in texts]
+    return engine.synthesize(segments, voice, SynthesisOptions(**options))
+
+
+def test_it_declares_what_the_model_is(folder: Path) -> None:
+    _, able = load(folder)
+    assert (able.sample_rate, able.max_batch, able.seed) == (SAMPLE_RATE_HZ, 8, True)
+    assert [(voice.name, voice.languages) for voice in able.voices] == [("default", ("en",))]
+    assert load(folder, language="sw")[1].voices[0].languages == ("sw",)
+
+
+def test_a_padded_batch_gives_each_text_its_own_length(folder: Path) -> None:
+    engine, _ = load(folder)
+    together = speak(engine, *TEXTS)
+    alone = [speak(engine, text)[0] for text in TEXTS]
+    assert [len(samples) for samples in together] == [len(samples) for samples in alone]
+    for samples in together:
+        audio.check(samples)
+        assert samples.dtype == np.float32
+        assert np.abs(samples).max() <= 1.0
+
+
+def test_a_seed_gives_the_same_samples_in_any_company(folder: Path) -> None:
+    engine, _ = load(folder)
+    together = speak(engine, *TEXTS, seed=11)
+    alone = [speak(engine, text, seed=11)[0] for text in TEXTS]
+    assert all(np.array_equal(one, other) for one, other in zip(together, alone, strict=True))
+    assert not np.array_equal(alone[0], speak(engine, TEXTS[0], seed=12)[0])
+
+
+def test_speed_shortens_and_does_not_stick(folder: Path) -> None:
+    engine, _ = load(folder)
+    normal, fast, again = (len(speak(engine, TEXTS[1], speed=s)[0]) for s in (1.0, 2.0, 1.0))
+    assert fast < 0.9 * normal
+    assert again == normal
+
+
+def test_a_text_it_can_not_say_fails_alone(folder: Path) -> None:
+    engine, _ = load(folder)
+    first, digit, mark, last = speak(engine, "Good caf\u00e9", "Room 5", "...", "good cafe")
+    assert isinstance(digit, UnsupportedCharactersError)
+    assert isinstance(mark, UnsupportedCharactersError)
+    assert len(first) == len(last)
+
+
+def test_every_speaker_is_a_voice(tmp_path: Path) -> None:
+    make_tiny_vits(tmp_path, speakers=2)
+    engine, able = load(tmp_path)
+    assert [voice.name for voice in able.voices] == ["speaker-0", "speaker-1"]
+    first, second = (speak(engine, TEXTS[0], voice=voice.name, seed=1)[0] for voice in able.voices)
+    assert not np.array_equal(first[:1000], second[:1000])
+
+
+def test_loading_opens_no_connection(folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", NO_NETWORK, str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_one_thread_computes_on_the_cpu(folder: Path) -> None:
+    load(folder)
+    assert torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({}, "model_path"),
+        ({"model_path": "/nowhere/at/all"}, "model_path"),
+        ({"model_path": "empty"}, "model_path"),
+        ({"model_path": "empty", "batch": 3}, "batch"),
+        ({"model_path": "empty", "threads": 0}, "threads"),
+    ],
+)
+def test_an_option_that_can_not_be_used_is_named(
+    tmp_path: Path, options: dict[str, Any], named: str
+) -> None:
+    if options.get("model_path") == "empty":
+        options = {**options, "model_path": str(tmp_path)}
+    with pytest.raises(SettingsError, match=named):
+        TransformersEngine().load(options)
+
+
+def test_a_device_that_is_not_there_is_named(folder: Path) -> None:
+    with pytest.raises(SettingsError, match="device='cuda:99'"):
+        load(folder, device="cuda:99")
+
+
+def test_no_memory_left_is_an_error_of_its_own() -> None:
+    with pytest.raises(OutOfMemoryError), named_faults():
+        torch.empty(10**15)
+    with pytest.raises(OutOfMemoryError), named_faults():
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+def test_a_broken_cuda_context_is_poison() -> None:
+    with pytest.raises(EnginePoisonedError), named_faults():
+        raise torch.AcceleratorError("CUDA error: device-side assert triggered")
+    with pytest.raises(RuntimeError, match="shapes"), named_faults():
+        raise RuntimeError("shapes do not match")
