@@ -143,6 +143,7 @@ def run(settings: Settings, environ: Mapping[str, str]) -> None:
             else:
                 redis = held.enter_context(ports.reserve("127.0.0.1", 0))
                 settings = start_redis(supervisor, home, settings, environ, ports.port_of(redis))
+                logger.info("Redis   URL with its password in %s", home.redis_url)
             start_served(supervisor, home, settings, environ)
             print(f"ready {api_url(settings)}", flush=True)
             supervisor.watch()

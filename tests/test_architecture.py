@@ -40,12 +40,10 @@ def loaded_by(*modules: str) -> set[str]:
 
 
 def modules_of(package: str) -> list[str]:
-    """Every module below a folder, by its dotted name."""
-    found = []
-    for path in sorted((ROOT / package).rglob("*.py")):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        found.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
-    return found
+    """Every module below a folder, by its dotted name; not the folder itself."""
+    paths = sorted((ROOT / package).rglob("*.py"))
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths]
+    return [name.removesuffix(".__init__") for name in names if name != f"{package}.__init__"]
 
 
 def imports_of(path: Path) -> set[str]:
@@ -61,7 +59,9 @@ def imports_of(path: Path) -> set[str]:
 
 def test_the_base_install_loads_neither_server_nor_engine() -> None:
     modules = [
-        name for name in modules_of("voicemill") if name.split(".")[1:2] and name.split(".")[1] in BASE
+        name
+        for name in modules_of("voicemill")
+        if name.split(".")[1:2] and name.split(".")[1] in BASE
     ]
     assert {name.split(".")[1] for name in modules} == set(BASE)
     assert loaded_by(*modules) & (SERVER | ENGINES | AUDIO) == set()
@@ -72,7 +72,9 @@ def test_the_store_loads_redis_and_no_celery() -> None:
 
 
 def test_the_core_never_loads_flask_or_an_engine() -> None:
-    assert loaded_by(*modules_of("voicemill")) & (ENGINES | {"flask", "werkzeug", "pydantic"}) == set()
+    assert (
+        loaded_by(*modules_of("voicemill")) & (ENGINES | {"flask", "werkzeug", "pydantic"}) == set()
+    )
 
 
 def test_the_api_loads_no_worker_no_engine_and_no_audio_code() -> None:

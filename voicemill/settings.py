@@ -41,7 +41,7 @@ def plain(number: float) -> str:
 
 
 def parse_text(text: str) -> str:
-    """The text as it is."""
+    """Any text."""
     return text
 
 

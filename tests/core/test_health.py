@@ -102,7 +102,9 @@ def test_who_is_silent_for_a_lease_no_longer_counts(store: Store, tmp_path: Path
     store.beat_child(ChildRecord("c1", "n", 1, "tone", "1", 0.0), 0.05, takes_work=True)
     store.beat_clerk("k1", 0.05)
     wait_until(lambda: not observe(store, settings).ready)
-    wait_until(lambda: [c.ok for c in observe(store, settings).checks] == [True, False, False, True])
+    wait_until(
+        lambda: [c.ok for c in observe(store, settings).checks] == [True, False, False, True]
+    )
 
 
 def test_a_child_that_leaves_is_shown_and_is_no_slot(store: Store) -> None:

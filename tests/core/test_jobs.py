@@ -331,7 +331,8 @@ def test_a_letter_or_a_number_of_any_script_can_be_spoken(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", " \t\r\n\u3000\u00a0", "...", "！？。，、……——", "\u200b\ufeff\u00ad", "🎉", "\u0301"]
+    "text",
+    ["", " \t\r\n\u3000\u00a0", "...", "！？。，、……——", "\u200b\ufeff\u00ad", "🎉", "\u0301"],
 )
 def test_text_without_letter_and_number_is_nothing_to_speak(text: str) -> None:
     with pytest.raises(NoSpeakableTextError):

@@ -79,7 +79,7 @@ def half_written(folder: Path) -> bool:
 
 def test_a_folder_that_cannot_be_made_is_a_named_error(tmp_path: Path) -> None:
     (tmp_path / "job").write_text("a file where the folder should be")
-    with pytest.raises(OutputError, match="could not be written: (Not a directory|File exists)"):
+    with pytest.raises(OutputError, match=r"could not be written: (Not a directory|File exists)"):
         write_audio(tmp_path / "job" / "0000" / "a.wav", b"RIFF")
 
 

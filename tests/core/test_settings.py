@@ -29,7 +29,17 @@ BAD: dict[Callable[[str], Any], list[str]] = {
     module.parse_optional_seconds: SECONDS,
     module.parse_port: ["-1", "65536", "http", "80.0"],
     module.parse_megabytes: COUNTS,
-    module.parse_memory_limit: ["10000", "85", "10GB", "101%", "1x", "0.5x", "-1MiB", "0%", "5 MiB"],
+    module.parse_memory_limit: [
+        "10000",
+        "85",
+        "10GB",
+        "101%",
+        "1x",
+        "0.5x",
+        "-1MiB",
+        "0%",
+        "5 MiB",
+    ],
     module.parse_options: ["[]", "null", "3", "{", "load_seconds=3"],
     module.parse_log_level: ["loud", "10"],
 }
@@ -61,8 +71,12 @@ GOOD: dict[Callable[[str], Any], st.SearchStrategy[str]] = {
 """What each parser must take."""
 
 environments = st.fixed_dictionaries(
-    {}, optional={variable: GOOD[one.metadata["parse"]] for one in FIELDS
-                  for variable in [f"VOICEMILL_{one.name.upper()}"]}
+    {},
+    optional={
+        variable: GOOD[one.metadata["parse"]]
+        for one in FIELDS
+        for variable in [f"VOICEMILL_{one.name.upper()}"]
+    },
 )
 
 

@@ -157,8 +157,14 @@ def test_a_bad_flag_says_what_is_wanted(capsys: pytest.CaptureFixture[str]) -> N
     )
 
 
-def test_a_redis_of_the_users_that_does_not_answer_is_no_start(tmp_path: Path) -> None:
-    assert not up.redis_answers("redis://127.0.0.1:1/0")
+@pytest.mark.full
+def test_a_redis_of_the_users_that_does_not_answer_is_no_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VOICEMILL_REDIS_URL", "redis://:very-secret@127.0.0.1:1/0")
+    line = refusal(capsys, "--home", str(tmp_path / "home"), "--port", "0", "--flower-port", "0")
+    assert line.startswith("The Redis that VOICEMILL_REDIS_URL names does not answer; ")
+    assert "very-secret" not in line
 
 
 def test_help_ends_in_examples_and_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:

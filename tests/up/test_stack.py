@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from scripts.stack.parts import ROOT
-from tests.support import wait_until
+from tests.support import Valkey, wait_until
 
 FLAGS = ("--port", "0", "--flower-port", "0", "--engine", "tone", "--workers", "1")
 
@@ -23,13 +23,17 @@ FLAGS = ("--port", "0", "--flower-port", "0", "--engine", "tone", "--workers", "
 class Up:
     """The command on one home, and what can be seen of it from outside."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, **env: str) -> None:
         self.home = home
         self._stderr = home.with_suffix(".stderr")
         self.url = ""
         with self._stderr.open("a") as stderr:
             self.process = subprocess.Popen(
-                command(home), stdout=subprocess.PIPE, stderr=stderr, text=True
+                command(home),
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                env={**os.environ, **env},
             )
         assert self.process.stdout is not None
         self.output = self.process.stdout
@@ -158,6 +162,18 @@ def test_an_engine_that_does_not_load_ends_the_start_with_its_reason(tmp_path: P
     assert ended.stdout == ""
     assert "worker does not stay up (exit status 3, 1 in a row)" in ended.stderr
     assert "no_such" in ended.stderr
+    assert left(tmp_path / "home") == []
+
+
+@pytest.mark.full
+def test_a_redis_of_the_users_is_used_and_left_alone(tmp_path: Path, own_valkey: Valkey) -> None:
+    with Up(tmp_path / "home", VOICEMILL_REDIS_URL=own_valkey.url) as up:
+        assert sorted(up.pids) == ["api", "clerk", "flower", "worker"]
+        job_id = up.submit("Hello there.")
+        wait_until(lambda: up.status(job_id) == "completed", 20, "the job")
+        up.process.terminate()
+        assert up.process.wait(60) == 0
+    assert own_valkey.answers()
     assert left(tmp_path / "home") == []
 
 

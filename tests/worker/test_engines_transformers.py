@@ -137,14 +137,16 @@ def test_one_thread_computes_on_the_cpu(folder: Path) -> None:
         ({"model_path": "/nowhere/at/all"}, "model_path"),
         ({"model_path": "empty"}, "model_path"),
         ({"model_path": "empty", "batch": 3}, "batch"),
-        ({"model_path": "empty", "threads": 0}, "threads"),
+        ({"model_path": "model", "threads": 0}, "threads"),
+        ({"model_path": "model", "max_batch": "8"}, "max_batch"),
     ],
 )
 def test_an_option_that_can_not_be_used_is_named(
-    tmp_path: Path, options: dict[str, Any], named: str
+    tmp_path: Path, folder: Path, options: dict[str, Any], named: str
 ) -> None:
-    if options.get("model_path") == "empty":
-        options = {**options, "model_path": str(tmp_path)}
+    paths = {"empty": str(tmp_path), "model": str(folder)}
+    if options.get("model_path") in paths:
+        options = {**options, "model_path": paths[options["model_path"]]}
     with pytest.raises(SettingsError, match=named):
         TransformersEngine().load(options)
 
