@@ -61,10 +61,10 @@ test-all: venv-all
 	$(MAKE) COVERAGE=1 test-rest
 
 long: venv-all
-	$(PYTEST) -m long
+	$(PYTEST) -m long --log-cli-level=WARNING
 
 chaos: venv
-	$(PYTEST) -m '' tests/chaos
+	$(PYTEST) -m '' --log-cli-level=WARNING tests/chaos
 
 bench: venv
 	set -e; for one in benchmarks/*.py; do $(BIN)/python $$one $(BENCH_FLAGS); done

@@ -34,9 +34,15 @@ ROOT = Path(__file__).resolve().parents[1]
 QUICK_LINES, FULL_LINES = 400, 2000
 SEED = 20261202
 
-SUBJECTS = ("The night train", "My neighbour", "A small brown dog", "The old ferry", "Our teacher")
+SUBJECTS = ("The night train", "My neighbour", "A small dog", "The old ferry", "Our teacher")
 VERBS = ("left", "reached", "watched", "described", "remembered")
-OBJECTS = ("the quiet harbour", "a narrow street", "the first snow", "an empty theatre", "the river")
+OBJECTS = (
+    "the quiet harbour",
+    "a narrow street",
+    "the first snow",
+    "an empty theatre",
+    "the river",
+)
 ENDS = (
     "before anyone else was awake.",
     "while the rain kept falling on the roof.",

@@ -26,6 +26,7 @@ def locked_names(lock: Path) -> list[str]:
 
 def licence_of(package: Distribution) -> str:
     """The licence as the package names it: an SPDX expression, else classifiers, else free text."""
+
     def named(field: str) -> list[str]:
         return package.metadata.get_all(field) or []
 

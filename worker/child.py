@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 import time
+import uuid
 from typing import Any
 
 from voicemill.dispatch import Dispatcher
@@ -16,7 +17,7 @@ from voicemill.store import ChildRecord, Store
 from voicemill.voices import Capabilities
 from worker import audio, gpu, memory
 from worker.engines import load_engine
-from worker.engines.base import Engine, Segment, SynthesisOptions
+from worker.engines.base import WARM_UP_CALLS, Engine, Segment, SynthesisOptions
 from worker.patience import patiently
 from worker.recycle import Measurements, MemoryUse, Policy, Reason, reason_to_leave
 from worker.synthesis import Synthesizer
@@ -56,7 +57,14 @@ class Child:
     def run(self, task_id: str) -> list[dict[str, Any]]:
         """Carry out one task; an empty list when another copy of it was taken before."""
         lease_seconds = self.settings.lease_seconds
-        task = patiently(lease_seconds, self._store.start_task, task_id, self.id, lease_seconds)
+        task = patiently(
+            lease_seconds,
+            self._store.start_task,
+            task_id,
+            self.id,
+            lease_seconds,
+            token=uuid.uuid4().hex,
+        )
         if task is None:
             logger.info("task %s is not ours to start", task_id)
             return []
@@ -168,13 +176,13 @@ def own_gpu_bytes(reading: gpu.GpuReading) -> int | None:
 
 
 def warm_up(engine: Engine, capabilities: Capabilities) -> float:
-    """Speak twice for real; gives the seconds of the second time.
+    """Speak for real, more than once; gives the seconds of the last time.
 
     Raises what the engine raises: a child that can't speak must not take work.
     """
     voice = capabilities.voices[0].name
     seconds = 0.0
-    for _ in range(2):
+    for _ in range(WARM_UP_CALLS):
         began = time.perf_counter()
         (spoken,) = engine.synthesize([Segment(WARM_UP_TEXT)], voice, SynthesisOptions())
         seconds = time.perf_counter() - began

@@ -13,6 +13,9 @@ PARAGRAPH_BREAK = "\n\n"
 # The splitter's time grows with the square of a paragraph without spaces.
 SPLITTER_WINDOW_CHARACTERS = 2000
 
+# A run of letters longer than this has no word boundary worth looking for.
+LONGEST_WORD_CHARACTERS = 64
+
 LINE_BREAK = re.compile("\r\n|[\r\v\f\x85\u2028]")
 HYPHENATED_LINE = re.compile("\u00ad[ \t]*\n[ \t]*")
 BLANK_LINE = re.compile(r"\n[^\S\n]*\n\s*")
@@ -139,7 +142,7 @@ def cut(text: str, start: int, end: int, hard: int) -> int:
             return min(near, key=lambda offset: abs(offset - aim))
     around = sorted(range(start + 1, stop + 1), key=lambda offset: abs(offset - aim))
     for allows in (is_between_words, is_between_characters, is_blank, is_between_graphemes):
-        for offset in around:
+        for offset in around[:LONGEST_WORD_CHARACTERS] if allows is is_between_words else around:
             if allows(text, offset):
                 return offset
     return stop

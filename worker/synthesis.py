@@ -197,7 +197,7 @@ class Synthesizer:
             sha256=written.sha256,
             size_bytes=written.size_bytes,
             duration_seconds=round(len(samples) / rate, 6),
-            sample_rate=rate,
+            sample_rate=audio.file_rate(rate, item.response_format),
             device_seconds=round(take.seconds, 6),
             engine=self._capabilities.engine,
             model_revision=self._capabilities.model_revision,

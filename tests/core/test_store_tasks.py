@@ -105,6 +105,15 @@ def test_a_second_copy_of_the_message_finds_nothing_to_take(store: Store) -> Non
     assert store.start_task(task_id, "c2", 60) is None
 
 
+def test_a_repeated_start_with_the_same_token_gives_the_same_task(store: Store) -> None:
+    child(store)
+    submit(store, "hello")
+    task_id = admit(store)[0]
+    first = store.start_task(task_id, "c1", 60, token="once")
+    assert first is not None
+    assert store.start_task(task_id, "c1", 60, token="once") == first
+
+
 def test_an_item_is_published_once(store: Store) -> None:
     child(store)
     job_id = submit(store, "hello")

@@ -69,6 +69,9 @@ class Stack:
         except subprocess.TimeoutExpired:
             self._process.kill()
             raise
+        finally:
+            assert self._process.stdout is not None
+            self._process.stdout.close()
 
     def logs(self) -> str:
         """The last lines of every log."""
@@ -84,15 +87,29 @@ class Stack:
         return int(json.loads((self.home / "pids.json").read_text())[part])
 
     def children(self) -> list[int]:
-        """Pids of the synthesis children that are known to work."""
-        answer = httpx.get(f"{self.url}/health", timeout=5).json()
-        return [child["pid"] for child in answer["children"]]
+        """Pids of the synthesis children that are known to work; none while the API is away."""
+        try:
+            answer = httpx.get(f"{self.url}/health", timeout=5).json()
+        except httpx.TransportError:
+            return []
+        return [child["pid"] for child in answer["children"] if psutil.pid_exists(child["pid"])]
 
-    def kill(self, pid: int) -> None:
-        """Kill -9, and wait until it is gone."""
-        process = psutil.Process(pid)
-        process.kill()
+    def kill_part(self, part: str) -> bool:
+        """Kill -9 a part; False when it is not running."""
+        try:
+            return self.kill_pid(self.pid(part))
+        except KeyError:
+            return False
+
+    def kill_pid(self, pid: int) -> bool:
+        """Kill -9, and wait until it is gone; False when it was gone already."""
+        try:
+            process = psutil.Process(pid)
+            process.kill()
+        except psutil.NoSuchProcess:
+            return False
         wait_until(lambda: not alive(process), what=f"the end of {pid}")
+        return True
 
     def wait_ready(self) -> None:
         """Wait until the stack says that it can work."""

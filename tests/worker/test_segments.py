@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import unicodedata
 
@@ -147,6 +148,6 @@ def test_only_blanks_are_lost_where_every_piece_speaks(text: str, hard: int) -> 
 def test_a_hundred_thousand_characters_take_less_than_a_second(text: str) -> None:
     began = time.process_time()
     pieces = split(clean(text), best=300, hard=400)
-    assert time.process_time() - began < 1.0
+    assert time.process_time() - began < (1.0 if sys.gettrace() is None else 5.0)
     assert 200 < len(pieces) < 600
     assert max(map(len, pieces)) <= 400

@@ -1,8 +1,10 @@
 -- The start-of-task compare-and-set: a second copy of the message finds nothing to take.
 -- ARGV: task, token, child, lease seconds. Returns nil or [job, indexes (JSON)]
 local task = ARGV[1]
-local record = redis.call('HMGET', task_key(task), 'status', 'job', 'entries', 'schema')
-if record[1] ~= 'admitted' or record[4] ~= '1' then return nil end
+local record = redis.call('HMGET', task_key(task), 'status', 'job', 'entries', 'schema', 'token')
+-- The same call again, because its answer was lost, carries the token that has it already.
+local is_ours = record[1] == 'running' and record[5] == ARGV[2]
+if record[4] ~= '1' or not (record[1] == 'admitted' or is_ours) then return nil end
 redis.call('HSET', task_key(task), 'status', 'running', 'token', ARGV[2], 'child', ARGV[3])
 redis.call('HSET', P .. 'child_tasks', ARGV[3], task)
 redis.call('ZREM', P .. 'admitted', task)

@@ -125,7 +125,7 @@ class JobStore(Connection):
         ]
 
     def cancel(self, job_id: str) -> Job:
-        """Cancel what waits at once, what runs at its next check; terminal jobs stay as they are."""
+        """Cancel what waits at once, what runs at its next check; a terminal job stays as it is."""
         try:
             self.run("cancel_job", job_id)
         except redis.exceptions.ResponseError as error:

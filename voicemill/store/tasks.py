@@ -50,9 +50,14 @@ class TaskStore(Connection):
         admitted = self.run("admit", model, cost.base, cost.per_character, batch_seconds, *ids)
         return [AdmittedTask(task.decode(), model, float(seconds)) for task, seconds in admitted]
 
-    def start_task(self, task_id: str, child_id: str, lease_seconds: float) -> StartedTask | None:
-        """Take an admitted task; nothing when another copy has it or it is gone."""
-        token = uuid.uuid4().hex
+    def start_task(
+        self, task_id: str, child_id: str, lease_seconds: float, *, token: str | None = None
+    ) -> StartedTask | None:
+        """Take an admitted task; nothing when another copy has it or it is gone.
+
+        A caller that may have to repeat the call gives a ``token`` of its own making.
+        """
+        token = token or uuid.uuid4().hex
         taken = self.run("start_task", task_id, token, child_id, lease_seconds)
         if taken is None:
             return None
