@@ -52,7 +52,7 @@ def start_child(node: str) -> None:
     except VoicemillError as error:
         logger.critical("engine %s could not be loaded: %s", settings.engine, error.message)
         raise SystemExit(EXIT_NOT_LOADED) from error
-    except Exception as error:  # noqa: BLE001  an engine is anybody's code; the process must end
+    except Exception as error:
         logger.critical("engine %s could not be loaded", settings.engine, exc_info=True)
         raise SystemExit(EXIT_NOT_LOADED) from error
 

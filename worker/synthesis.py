@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from typing import Any
 
-
 from voicemill.errors import (
     EnginePoisonedError,
     NoSpeakableTextError,
@@ -157,7 +156,8 @@ class Synthesizer:
             return [error] * len(batch)
         except MemoryError:
             return [OutOfMemoryError("The host had no memory left.")] * len(batch)
-        except Exception as error:  # noqa: BLE001  an engine is anybody's code; its item fails, named
+        # An engine is anybody's code: its item fails, with a name, and the batch goes on.
+        except Exception as error:
             logger.exception("the engine raised")
             return [SynthesisError(f"The engine raised {type(error).__name__}.")] * len(batch)
 

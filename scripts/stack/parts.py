@@ -46,10 +46,15 @@ class Part:
 
 
 def part_environ(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
-    """What every part inherits: the user's environment, with these settings and no others."""
+    """What every part inherits: the user's environment, with these settings and no others.
+
+    One thread of arithmetic per process: there is a child for each core.
+    """
     inherited = {name: value for name, value in environ.items() if not name.startswith(PREFIX)}
     paths = [str(ROOT), *filter(None, [environ.get("PYTHONPATH")])]
     return {
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
         **inherited,
         **settings.to_env(),
         "PYTHONPATH": ":".join(paths),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,20 +24,12 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    stack = Stack(tmp_path_factory.mktemp("speech") / "home", "--engine", "hibari")
-    stack.start()
-    yield stack
-    assert stack.stop() == 0
-
-
-@pytest.fixture(scope="module")
-def out(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def out(hibari_stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that the bulk script leaves for the examples."""
     folder = tmp_path_factory.mktemp("out")
     script = ROOT / "scripts" / "bulk_csv.py"
     command = [sys.executable, str(script), str(EXAMPLES), "--out", str(folder)]
-    ended = subprocess.run([*command, "--url", stack.url], check=False, capture_output=True)
+    ended = subprocess.run([*command, "--url", hibari_stack.url], check=False, capture_output=True)
     assert ended.returncode == 1, ended.stderr.decode()
     return folder
 
@@ -92,3 +84,22 @@ def plain(text: str) -> str:
     """Lower case words without punctuation."""
     text = text.lower().replace("’", "'").replace("é", "e")
     return " ".join(re.findall(r"[a-z0-9']+", text))
+
+
+@pytest.mark.full
+def test_the_demo_shows_what_it_promises(tmp_path: Path) -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True)
+    for name in listed.stdout.decode().splitlines():
+        target = tmp_path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, target)
+    demo = [sys.executable, str(tmp_path / "scripts" / "demo.py")]
+    ended = subprocess.run(demo, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert "real time" in ended.stdout
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= {
+        "audio",
+        "results.csv",
+        "errors.csv",
+    }
+    assert not (tmp_path / ".demo" / "pids.json").exists()
