@@ -65,7 +65,7 @@ class Health:
                 {"name": check.name, "ok": check.ok, "detail": check.detail}
                 for check in self.checks
             ],
-            "gpu": gpu_by_node(snapshot) if snapshot else {},
+            "gpu": gpu_by_node(snapshot),
             "children": list(snapshot.children) if snapshot else [],
             "queue": {
                 engine: {"slots": slots, "queued_items": snapshot.queued.get(engine, 0)}
@@ -77,8 +77,10 @@ class Health:
         }
 
 
-def gpu_by_node(snapshot: Snapshot) -> dict[str, Any]:
+def gpu_by_node(snapshot: Snapshot | None) -> dict[str, Any]:
     """GPU memory per node: its devices, or the reason why they are not known."""
+    if snapshot is None or not snapshot.children:
+        return {"reason": "No child has reported."}
     return {child["node"]: child["gpu"] for child in snapshot.children}
 
 

@@ -49,7 +49,7 @@ class Fleet:
 
     def admitted(self) -> list[str]:
         """Tasks let in, by the API's dispatch or by ours."""
-        return [task_id for task_id, _ in self.store.stale_admitted(0)]
+        return [task.id for task in self.store.stale_admitted(0)]
 
     def write(self, job_id: str, index: int, content: bytes) -> ItemAudio:
         """A file and its record."""

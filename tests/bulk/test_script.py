@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -172,6 +173,7 @@ def test_the_help_names_every_exit_code(tmp_path: Path) -> None:
 
 def test_a_terminal_gets_a_bar_that_shows_the_whole_state() -> None:
     master, slave = os.openpty()
+    termios.tcsetwinsize(slave, (24, 200))
     now = iter([100.0, *[110.0] * 100])
     tally = Tally(total_rows=4, total_characters=400, clock=lambda: next(now))
     tally.add(characters=100, audio_seconds=40.0)

@@ -76,7 +76,7 @@ def test_a_store_that_is_away_is_a_verdict_and_not_an_error(own_valkey: Valkey) 
     assert [(check.name, check.ok) for check in health.checks] == [("store", False)]
     assert health.checks[0].detail.startswith("Redis can't be reached: ")
     assert health.to_wire()["status"] == "not_ready"
-    assert health.to_wire()["gpu"] == {}
+    assert health.to_wire()["gpu"] == {"reason": "No child has reported."}
 
 
 def test_what_children_and_clerks_say_of_themselves_is_what_is_judged(

@@ -18,7 +18,7 @@ from voicemill.store import Store
 REASONS = {
     "tasks": {"VOICEMILL_MAX_TASKS_PER_CHILD": "2"},
     "items": {"VOICEMILL_MAX_ITEMS_PER_CHILD": "2"},
-    "age": {"VOICEMILL_MAX_AGE_SECONDS": "0.2"},
+    "age": {"VOICEMILL_MAX_AGE_SECONDS": "0.01"},
     "host_memory": {
         "VOICEMILL_HOST_MEMORY_LIMIT": "1.3x",
         "VOICEMILL_MEMORY_CHECK_SECONDS": "0.01",
