@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mimetypes
+import os
 from typing import Final
 
 from flask import Blueprint, Response, jsonify, request, send_file
@@ -103,6 +104,8 @@ def audio(job_id: str, custom_id: str) -> Response:
     recorded = recorded_audio(item)
     kind = item.input.response_format
     try:
+        if os.stat(recorded.audio_path).st_size != recorded.size_bytes:
+            raise gone(item)
         return send_file(
             recorded.audio_path,
             mimetype=MEDIA_TYPES.get(kind) or mimetypes.guess_type(recorded.audio_path)[0],
@@ -110,10 +113,15 @@ def audio(job_id: str, custom_id: str) -> Response:
             conditional=True,
             etag=recorded.sha256,
         )
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise AudioGoneError(
-            f"The audio of {item.input.custom_id} is no longer on disk; submit the text again."
-        ) from error
+    except OSError as error:
+        raise gone(item) from error
+
+
+def gone(item: Item) -> AudioGoneError:
+    """The audio was recorded, and what is at its path now is not it."""
+    return AudioGoneError(
+        f"The audio of {item.input.custom_id} is no longer on disk; submit the text again."
+    )
 
 
 def find_item(job_id: str, custom_id: str) -> Item:

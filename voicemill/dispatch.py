@@ -43,18 +43,22 @@ class Dispatcher:
     def resend(self) -> int:
         """Send again what was admitted and is nowhere to be found; gives how many.
 
-        Kombu on Redis can lose a message with the worker that popped it.
+        Kombu on Redis can lose a message with the worker that popped it, and a live worker can
+        forget one it held when its connection broke: that it is unacknowledged counts for as
+        long as a lease. A second copy does no harm, it finds nothing to start.
         """
         stale = self._store.stale_admitted(RESEND_SECONDS)
         if not stale:
             return 0
         nodes = self._store.live_nodes()
-        held: dict[str, set[str]] = {}
+        overdue = {task.id for task in self._store.stale_admitted(self._settings.lease_seconds)}
+        engines = {task.engine for task in stale}
+        waiting = set().union(*(self._queue.held(engine, ()) for engine in engines))
+        held = set().union(*(self._queue.held(engine, nodes) for engine in engines))
         sent = 0
         for task in stale:
-            if task.engine not in held:
-                held[task.engine] = self._queue.held(task.engine, nodes)
-            if task.id not in held[task.engine] and self._store.touch_admitted(task.id):
+            is_held = task.id in (waiting if task.id in overdue else held)
+            if not is_held and self._store.touch_admitted(task.id):
                 logger.warning("task %s was lost on its way; sent again", task.id)
                 self._send(task)
                 sent += 1

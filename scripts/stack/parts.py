@@ -16,7 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 FLOWER_ADDRESS = "127.0.0.1"
 FLOWER_LOGIN = "FLOWER_BASIC_AUTH"
-API_THREADS = 16
+API_THREADS = 32
+"""Twice what long polls may hold (`api.context.MAX_WAITERS`)."""
 API_GRACEFUL_SECONDS = 10
 """Longer than any request but a long poll, which its client repeats."""
 FLOWER_TASKS = 10_000

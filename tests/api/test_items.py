@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -187,11 +188,23 @@ def test_audio_that_will_never_be_is_a_conflict(
         assert "Retry-After" not in response.headers
 
 
-def test_audio_that_was_removed_is_gone(client: FlaskClient, post: Post, fleet: Fleet) -> None:
+def turn_into_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, turn_into_a_folder, empty])
+def test_audio_that_is_not_there_whole_is_gone(
+    client: FlaskClient, post: Post, fleet: Fleet, damage: Callable[[Path], None]
+) -> None:
     job = post("Hello.")
     (path,) = fleet.end({0: AUDIO})
     assert path is not None
-    path.unlink()
+    damage(path)
 
     response = client.get(f"{job['urls']['items']}/row-000001/audio")
 

@@ -46,10 +46,10 @@ class Bench:
         task_id: str = message["headers"]["id"]
         return task_id
 
-    def let_time_pass(self) -> None:
-        """Make every admitted task one that was sent long ago."""
+    def let_time_pass(self, seconds: float = RESEND_SECONDS) -> None:
+        """Make every admitted task one that was sent so long ago, and a second."""
         for task_id, sent_at in self.redis.zrange("voicemill:admitted", 0, -1, withscores=True):
-            self.redis.zadd("voicemill:admitted", {task_id: sent_at - RESEND_SECONDS - 1})
+            self.redis.zadd("voicemill:admitted", {task_id: sent_at - seconds - 1})
 
     def close(self) -> None:
         self.store.close()
@@ -131,6 +131,18 @@ def test_a_message_in_the_hands_of_a_live_worker_is_not_sent_again(
     bench.let_time_pass()
     assert bench.dispatcher.resend() == 0
     assert bench.waiting() == []
+
+
+def test_a_message_that_a_live_worker_forgot_is_sent_again_after_a_lease(
+    bench: Bench, admitted: str
+) -> None:
+    bench.store.beat_node(NODE, 600)
+    assert bench.take(NODE) == admitted
+    bench.let_time_pass(Settings().lease_seconds)
+    assert bench.dispatcher.resend() == 1
+    assert bench.waiting() == [admitted]
+    bench.let_time_pass(Settings().lease_seconds)
+    assert bench.dispatcher.resend() == 0, "it waits in the queue now"
 
 
 def test_a_message_in_the_hands_of_a_dead_worker_is_sent_again(bench: Bench, admitted: str) -> None:

@@ -76,6 +76,15 @@ def test_redis_killed_and_back_on_its_file_loses_nothing(stack: Stack) -> None:
     assert {item["status"] for item in items} == {"succeeded"}
 
 
+def test_a_child_and_then_redis_killed_loses_nothing(stack: Stack) -> None:
+    job_id = stack.submit(texts(60))
+    wait_for_some(stack, job_id, 5)
+    assert stack.kill_pid(stack.children()[0])
+    assert stack.kill_part("redis")
+    items = audit(stack, job_id, 60)
+    assert {item["status"] for item in items} == {"succeeded"}
+
+
 def test_the_api_killed_is_back_and_items_went_on(stack: Stack) -> None:
     job_id = stack.submit(texts(60))
     wait_for_some(stack, job_id, 5)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from api.context import MAX_WAITERS
 from scripts.stack.parts import (
+    API_THREADS,
     ROOT,
     api_part,
     api_url,
@@ -115,3 +117,9 @@ def test_the_pause_before_a_restart_doubles_up_to_half_a_minute() -> None:
     policy = RestartPolicy()
     pauses = [policy.pause(deaths) for deaths in (1, 2, 3, 6, 7, 8, 10_000)]
     assert pauses == [0.5, 1.0, 2.0, 16.0, 30.0, 30.0, 30.0]
+
+
+def test_long_polls_can_hold_half_of_the_api_s_threads_at_most() -> None:
+    assert API_THREADS >= 2 * MAX_WAITERS
+    dockerfile = (ROOT / "api" / "Dockerfile").read_text("utf-8")
+    assert f'"--threads={API_THREADS}"' in dockerfile
