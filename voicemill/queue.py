@@ -58,14 +58,17 @@ class Queue:
 
         ``nodes`` are incarnations as ``Store.live_nodes`` gives them.
         """
+        connection = self._app.connection_for_read()
+        errors: tuple[type[BaseException], ...] = (OSError, OperationalError)
+        errors += connection.connection_errors
         try:
-            with self._app.connection_for_read() as connection:
+            with connection:
                 channel: Any = connection.default_channel
                 client = channel.client
                 ids = {task_id_of(raw) for raw in client.lrange(queue_name(engine), 0, -1)}
                 for node in nodes:
                     ids |= {task_id_of(raw) for raw in client.hvals(node)}
-        except (OperationalError, OSError) as error:
+        except errors as error:
             raise StoreUnavailableError(f"The broker can't be reached: {error}.") from error
         return ids
 

@@ -54,8 +54,8 @@ class Child:
         self._announce(warm_up_seconds, time.perf_counter() - began)
         threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
 
-    def run(self, task_id: str) -> list[dict[str, Any]]:
-        """Carry out one task; an empty list when another copy of it was taken before."""
+    def run(self, task_id: str) -> list[dict[str, Any]] | None:
+        """Carry out one task; nothing when another copy of it was taken before."""
         lease_seconds = self.settings.lease_seconds
         task = patiently(
             lease_seconds,
@@ -67,7 +67,7 @@ class Child:
         )
         if task is None:
             logger.info("task %s is not ours to start", task_id)
-            return []
+            return None
         outcomes = self._synthesizer.run(task)
         self._tasks += 1
         self._items += len(outcomes)

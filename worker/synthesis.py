@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import Any, ParamSpec
 
 from voicemill.errors import (
     EnginePoisonedError,
@@ -29,6 +29,8 @@ from worker.lease import LeaseKeeper
 from worker.patience import patiently
 
 logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
 
 WRITES_AHEAD = 4
 """Finished items that may wait for the writer thread before synthesis waits for it."""
@@ -85,14 +87,17 @@ class Synthesizer:
         asked = self._patiently(self._store.inputs, task.job_id, task.indexes)
         endings: list[Future[Outcome]] = []
         with LeaseKeeper(self._store, task, self._settings.lease_seconds) as lease:
-            for group in groups(asked, self._capabilities.max_batch):
-                if lease.is_over or self.poisoned:
-                    break
-                for take in self._synthesize(task, group, lease):
-                    endings.append(self._finish_later(task, take))
-            outcomes = [ending.result() for ending in endings]
-            self._patiently(self._store.end_task, task, max_attempts=self._settings.max_attempts)
-        return outcomes
+            try:
+                for group in groups(asked, self._capabilities.max_batch):
+                    if lease.is_over or self.poisoned:
+                        break
+                    for take in self._synthesize(task, group, lease):
+                        endings.append(self._finish_later(task, take))
+                return [ending.result() for ending in endings]
+            finally:
+                self._patiently(
+                    self._store.end_task, task, max_attempts=self._settings.max_attempts
+                )
 
     def _patiently(self, call: Any, *args: Any, **kwargs: Any) -> Any:
         return patiently(self._settings.lease_seconds, call, *args, **kwargs)
@@ -106,7 +111,7 @@ class Synthesizer:
         )
         takes = [Take(item, started[item.index]) for item in group if item.index in started]
         for take in takes:
-            self._prepare(take)
+            take.error = failure_of(self._prepare, take)
         work = [(take, segment) for take in takes for segment in take.segments]
         size = max(1, self._capabilities.max_batch)
         for start in range(0, len(work), size):
@@ -117,8 +122,7 @@ class Synthesizer:
 
     def _prepare(self, take: Take) -> None:
         for _, refusal in self._capabilities.refusals(take.item):
-            take.error = refusal
-            return
+            raise refusal
         texts = segments.split(
             segments.clean(take.item.text),
             self._capabilities.best_segment_characters,
@@ -127,7 +131,7 @@ class Synthesizer:
         )
         take.segments = [Segment(text) for text in texts]
         if not texts:
-            take.error = NoSpeakableTextError("The text has nothing to speak once it is cleaned.")
+            raise NoSpeakableTextError("The text has nothing to speak once it is cleaned.")
 
     def _speak(self, work: Sequence[tuple[Take, Segment]]) -> None:
         if not work:
@@ -146,20 +150,20 @@ class Synthesizer:
 
     def _call_engine(
         self, batch: Sequence[Segment], item: ItemInput
-    ) -> Sequence[Samples | SynthesisError]:
-        try:
-            return self._engine.synthesize(batch, item.voice, options_of(item))
-        except EnginePoisonedError as error:
+    ) -> Sequence[Samples | VoicemillError]:
+        spoken: list[Samples | SynthesisError] = []
+
+        def call() -> None:
+            spoken.extend(self._engine.synthesize(batch, item.voice, options_of(item)))
+            if len(spoken) != len(batch):
+                raise SynthesisError(
+                    f"The engine gave {len(spoken)} results for {len(batch)} segments."
+                )
+
+        error = failure_of(call)
+        if isinstance(error, EnginePoisonedError):
             self.poisoned = True
-            return [error] * len(batch)
-        except SynthesisError as error:
-            return [error] * len(batch)
-        except MemoryError:
-            return [OutOfMemoryError("The host had no memory left.")] * len(batch)
-        # An engine is anybody's code: its item fails, with a name, and the batch goes on.
-        except Exception as error:
-            logger.exception("the engine raised")
-            return [SynthesisError(f"The engine raised {type(error).__name__}.")] * len(batch)
+        return spoken if error is None else [error] * len(batch)
 
     def _finish_later(self, task: StartedTask, take: Take) -> Future[Outcome]:
         self._waiting.acquire()
@@ -168,15 +172,12 @@ class Synthesizer:
         return future
 
     def _finish(self, task: StartedTask, take: Take) -> Outcome:
-        try:
-            if take.error is not None:
-                raise take.error
-            if len(take.pieces) < len(take.segments):
-                self._patiently(self._store.cancel_item, task, take.item.index)
-                return Outcome(task.job_id, take.item.custom_id, ItemStatus.CANCELLED)
-            return self._publish(task, take)
-        except VoicemillError as error:
-            return self._fail(task, take, error)
+        if take.error is None and len(take.pieces) < len(take.segments):
+            self._patiently(self._store.cancel_item, task, take.item.index)
+            return Outcome(task.job_id, take.item.custom_id, ItemStatus.CANCELLED)
+        published: list[Outcome] = []
+        error = take.error or failure_of(lambda: published.append(self._publish(task, take)))
+        return published[0] if error is None else self._fail(task, take, error)
 
     def _publish(self, task: StartedTask, take: Take) -> Outcome:
         item, rate = take.item, self._capabilities.sample_rate
@@ -230,6 +231,26 @@ class Synthesizer:
         again = error.retryable and take.attempt < self._settings.max_attempts
         status = ItemStatus.QUEUED if again else ItemStatus.FAILED
         return Outcome(task.job_id, take.item.custom_id, status, error=asdict(failure))
+
+
+def failure_of(
+    step: Callable[P, object], *args: P.args, **kwargs: P.kwargs
+) -> VoicemillError | None:
+    """The error a step ended with, by name; nothing when it went well.
+
+    Engines and encoders are anybody's code: whatever they raise fails the item in hand, with a
+    name, and the batch goes on.
+    """
+    try:
+        step(*args, **kwargs)
+    except VoicemillError as error:
+        return error
+    except MemoryError:
+        return OutOfMemoryError("The host had no memory left.")
+    except Exception as error:
+        logger.exception("an item failed")
+        return SynthesisError(f"{type(error).__name__} was raised while the item was spoken.")
+    return None
 
 
 def options_of(item: ItemInput) -> SynthesisOptions:

@@ -126,6 +126,17 @@ def test_an_item_is_published_once(store: Store) -> None:
     assert found.audio_path == "/out/first.wav"
 
 
+def test_a_published_file_stays_published_when_the_task_is_gone(store: Store) -> None:
+    child(store)
+    submit(store, "hello")
+    task = start(store, admit(store)[0])
+    store.start_items(task, [0], 60)
+    assert store.succeed_item(task, 0, audio())
+    assert store.end_task(task, max_attempts=3)
+    assert store.succeed_item(task, 0, audio()), "the same call again, its answer was lost"
+    assert not store.succeed_item(task, 0, audio("/out/other.wav"))
+
+
 def test_who_lost_the_lease_cannot_publish(store: Store) -> None:
     child(store)
     job_id = submit(store, "hello")

@@ -166,8 +166,9 @@ class Stack:
                 if answer.status_code != 503:
                     return answer
             except httpx.TransportError:
-                if time.monotonic() > deadline:
-                    raise
+                pass
+            if time.monotonic() > deadline:
+                pytest.fail(f"{method} {path} was not answered in 60 s\n{self.logs()}")
             time.sleep(0.1)
 
 

@@ -59,6 +59,30 @@ def test_a_poison_item_fails_alone_after_its_attempts(stack: Stack) -> None:
     assert failed[0]["error"]["code"] == "worker_lost"
 
 
+def test_bad_audio_fails_its_item_by_name_and_spares_the_batch(stack: Stack) -> None:
+    bad = {
+        2: ("nan", "invalid_audio"),
+        5: ("silence", "silent_audio"),
+        7: ("empty", "invalid_audio"),
+    }
+    lines = texts(10)
+    for index, (directive, _) in bad.items():
+        lines[index] += f" {{tone:{directive}}}"
+    job_id = stack.submit(lines)
+    items = audit(stack, job_id, 10)
+    failed = {item["index"]: item["error"]["code"] for item in items if item["error"]}
+    assert failed == {index: code for index, (_, code) in bad.items()}
+    assert {item["attempts"] for item in items if item["index"] not in bad} == {1}
+
+
+@pytest.mark.full
+def test_a_hundred_thousand_characters_become_one_file(stack: Stack) -> None:
+    job_id = stack.submit(["All work and no play. " * 4500])
+    (item,) = audit(stack, job_id, 1)
+    assert item["status"] == "succeeded"
+    assert item["duration_seconds"] > 1000
+
+
 def test_the_whole_worker_killed_loses_nothing(stack: Stack) -> None:
     job_id = stack.submit(texts(80))
     wait_for_some(stack, job_id, 5)

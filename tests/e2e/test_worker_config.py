@@ -7,9 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from celery import Celery
+from celery.result import AsyncResult
 
 from tests.e2e.stack import Worker
-from tests.support import Valkey
+from tests.support import Valkey, inputs, wait_until
+from voicemill.dispatch import Dispatcher
+from voicemill.jobs import new_job_id
+from voicemill.queue import Queue
+from voicemill.settings import Settings
+from voicemill.store import Store
 
 
 @pytest.fixture(scope="module")
@@ -61,3 +68,23 @@ def test_a_pickled_message_is_refused_and_the_worker_goes_on(worker: Worker) -> 
     worker.send_pickled()
     assert worker.inspect("stats")["pool"]["max-tasks-per-child"] == 7
     assert not worker.pickle_ran()
+
+
+def test_a_second_copy_of_a_message_does_not_take_the_place_of_the_result(
+    worker: Worker, valkey: Valkey
+) -> None:
+    store = Store.connect(valkey.url)
+    settings = Settings.from_env({"VOICEMILL_REDIS_URL": valkey.url, "VOICEMILL_ENGINE": "tone"})
+    job_id = new_job_id()
+    store.create_job(job_id, "default", inputs("Take your time. {tone:seconds=1}"), {})
+    queue = Queue(settings)
+    Dispatcher(store, queue, settings).admit()
+    wait_until(lambda: store.job(job_id).counts.in_progress == 1)
+    task_id = store.item(job_id, "row-000001").task_id
+    assert task_id is not None
+    queue.send("tone", task_id, time_limit=60)
+    with Celery(backend=valkey.url, set_as_current=False) as app:
+        result = AsyncResult(task_id, app=app)
+        wait_until(lambda: f"{task_id} is not ours" in worker.log or result.ready(), 20)
+        (outcome,) = result.get(timeout=20)
+    assert outcome["status"] == "succeeded"

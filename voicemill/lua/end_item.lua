@@ -1,13 +1,18 @@
 -- The compare-and-set that publishes. Refused (0) to whoever no longer holds the item.
--- ARGV: task, token, index, outcome (succeeded, failed, cancelled), body (JSON), max attempts, decay of costs
+-- ARGV: task, token, index, outcome (succeeded, failed, cancelled), body (JSON), max attempts
+-- and, to succeed: decay of costs, job
 local task, index, outcome = ARGV[1], tonumber(ARGV[3]), ARGV[4]
+-- The same call again, because its answer was lost, maybe after the task is gone: the file is
+-- published and must stay.
+if outcome == 'succeeded' then
+  local state = load_state(ARGV[8], index)
+  if state.status == 'succeeded' and state.task_id == task
+    and state.audio.audio_path == cjson.decode(ARGV[5]).audio_path then return 1 end
+end
 local record = redis.call('HMGET', task_key(task), 'token', 'job', 'model', 'entries')
 if record[1] ~= ARGV[2] then return 0 end
 local job, model = record[2], record[3]
 local state = load_state(job, index)
--- The same call again, because its answer was lost: the file is published and must stay.
-if state.status == 'succeeded' and state.task_id == task and outcome == 'succeeded'
-  and state.audio.audio_path == cjson.decode(ARGV[5]).audio_path then return 1 end
 if state.status ~= 'in_progress' or state.task_id ~= task then return 0 end
 local own
 for _, entry in ipairs(cjson.decode(record[4])) do

@@ -73,7 +73,8 @@ class TaskStore(Connection):
     def succeed_item(self, task: StartedTask, index: int, audio: ItemAudio) -> bool:
         """Publish an item's audio. False: refused, the file must go."""
         body = json.dumps(asdict(audio))
-        ended = self.run("end_item", task.id, task.token, index, "succeeded", body, 0, DECAY)
+        mine = (task.id, task.token, index)
+        ended = self.run("end_item", *mine, "succeeded", body, 0, DECAY, task.job_id)
         return bool(ended)
 
     def fail_item(
