@@ -8,8 +8,9 @@ _limit = _settings.host_memory_limit
 
 # One Redis holds records, messages and results.
 broker_url = _settings.redis_url
+# AsyncResult(task_id).get() gives the audio paths.
 result_backend = _settings.redis_url
-# AsyncResult(task_id).get() gives audio paths for this long.
+# How long it does.
 result_expires = int(_settings.retention_seconds)
 # Users read audio paths from the result backend.
 task_ignore_result = False
@@ -33,15 +34,19 @@ worker_prefetch_multiplier = 1
 task_acks_late = True
 # Our leases own every further attempt; Celery retries nothing.
 task_reject_on_worker_lost = False
+# The same: a poison item would go round for ever.
 task_retry_on_worker_lost = False
 # Flower shows what runs now.
 task_track_started = True
 # Flower lives on events.
 worker_send_task_events = True
+# So that it shows tasks that were sent and not received yet.
 task_send_sent_event = True
 # A pickled message would run its sender's code.
 accept_content = ["json"]
+# What we accept is what we send.
 task_serializer = "json"
+# Results are read by programs in any language.
 result_serializer = "json"
 # A child that is still loading its engine is not dead; the limit holds for replacements too.
 worker_proc_alive_timeout = _settings.load_timeout_seconds
@@ -57,7 +62,9 @@ broker_transport_options = {
 result_backend_transport_options = {"visibility_timeout": visibility_timeout}
 # A Redis restart must not turn finished tasks into failures.
 result_backend_always_retry = True
+# About as long as a Redis may be away.
 result_backend_max_retries = 200
+# Find a broken connection before it is needed.
 redis_backend_health_check_interval = 30
 # Wait for Redis as long as it takes.
 broker_connection_retry_on_startup = True
@@ -68,8 +75,9 @@ worker_cancel_long_running_tasks_on_connection_loss = False
 worker_deduplicate_successful_tasks = True
 # Each engine has a queue; a worker takes its own engine's only.
 task_default_queue = queue_name(_settings.engine)
-# Worker logs go where the process was told to write, in our format.
+# Celery sets up the logs of its processes, to standard error.
 worker_hijack_root_logger = True
 # Task modules, for the parent and for spawned children.
 imports = ("worker.tasks",)
+# Times in messages mean the same on every node.
 enable_utc = True

@@ -1,4 +1,4 @@
-"""One log format for every process."""
+"""One log format for our own processes; Celery formats those of its workers."""
 
 from __future__ import annotations
 
