@@ -19,7 +19,7 @@ from tests.e2e.stack import Stack
 
 logger = logging.getLogger(__name__)
 
-ITEMS, FAULTS = (600, 10) if os.environ.get("CI") else (6000, 100)
+ITEMS, FAULTS = (1000, 10) if os.environ.get("CI") else (6000, 100)
 PARTS = ("child", "child", "worker", "redis", "api", "clerk")
 PAUSE_SECONDS = (0.5, 2.5)
 OPTIONS = json.dumps({"seconds_per_segment": 0.05})
