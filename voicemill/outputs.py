@@ -11,7 +11,6 @@ from pathlib import Path
 from voicemill.errors import OutputError
 
 ITEMS_PER_FOLDER = 1000
-EXTENSIONS = {"wav": "wav", "flac": "flac", "mp3": "mp3", "opus": "opus", "ogg": "ogg"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,7 @@ def audio_path(
 ) -> Path:
     """Where the audio of one attempt goes; the same for the same attempt."""
     folder = output_dir / job_id / f"{index // ITEMS_PER_FOLDER:04d}"
-    return folder / f"{index:06d}-{custom_id}.{attempt}.{EXTENSIONS[response_format]}"
+    return folder / f"{index:06d}-{custom_id}.{attempt}.{response_format}"
 
 
 def write_audio(path: Path, data: bytes) -> WrittenFile:

@@ -156,6 +156,7 @@ def write_private(file: Path, text: str) -> None:
         with open(descriptor, "w", encoding="utf-8") as draft:
             draft.write(text)
         Path(name).replace(file)
+    # Ctrl-C too must not leave a draft that holds a password.
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise

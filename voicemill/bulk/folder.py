@@ -44,6 +44,7 @@ class OutputFolder:
             self._take_lock()
             self._refuse_foreign_files()
             self._sweep()
+        # Ctrl-C too must give the lock back: nobody else can close what was never made.
         except BaseException:
             self.close()
             raise

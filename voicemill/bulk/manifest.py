@@ -131,6 +131,7 @@ class Manifest:
         self._file: BinaryIO = path.open("a+b")
         try:
             self._file.truncate(self._take_in(path))
+        # Ctrl-C too must close the file: nobody else can close what was never made.
         except BaseException:
             self._file.close()
             raise
