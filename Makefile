@@ -21,7 +21,7 @@ help:
 	@echo 'make chaos     the tests that kill things'
 	@echo 'make venv      .venv from the lock; venv-all: with every extra and torch'
 	@echo 'make lock      the locks again from pyproject.toml; UPGRADE=1 takes newer versions'
-	@echo 'make clean     remove .venv, out/ and caches'
+	@echo 'make clean     remove .venv, out/, .demo/ and caches'
 
 venv: .venv/venv.stamp
 venv-all: .venv/full.stamp
@@ -76,6 +76,6 @@ lock: venv-all
 	scripts/lock $(if $(UPGRADE),--upgrade)
 
 clean:
-	rm -rf .venv out build dist .coverage .coverage.* htmlcov \
+	rm -rf .venv .demo out build dist .coverage .coverage.* htmlcov \
 		.pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

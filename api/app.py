@@ -5,7 +5,7 @@ from __future__ import annotations
 from flask import Flask, Response
 from flask.json.provider import DefaultJSONProvider
 
-from api import docs, health, items, jobs, metrics, models, problems, voices
+from api import docs, health, items, jobs, metrics, models, problems, timing, voices
 from api.context import EXTENSION, Context
 from api.requests import MAX_BODY_BYTES
 from voicemill.dispatch import Dispatcher
@@ -33,10 +33,11 @@ def create_app(settings: Settings) -> Flask:
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY_BYTES
     store = Store.connect(settings.redis_url)
     dispatcher = Dispatcher(store, Queue(settings), settings)
-    app.extensions[EXTENSION] = Context(settings, store, dispatcher)
+    app.extensions[EXTENSION] = Context(settings, store, dispatcher, timing.request_histogram())
     for part in (docs, health, items, jobs, metrics, models, voices):
         app.register_blueprint(part.blueprint)
     problems.register(app)
+    timing.register(app)
     app.after_request(harden)
     return app
 

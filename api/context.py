@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, cast
 
 from flask import current_app
+from prometheus_client import Histogram
 
 from voicemill.dispatch import Dispatcher
 from voicemill.settings import Settings
@@ -27,6 +28,7 @@ class Context:
     settings: Settings
     store: Store
     dispatcher: Dispatcher
+    request_seconds: Histogram
     waiters: threading.Semaphore = field(
         default_factory=lambda: threading.BoundedSemaphore(MAX_WAITERS)
     )

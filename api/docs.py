@@ -5,11 +5,13 @@ from __future__ import annotations
 import secrets
 from importlib.resources import files
 from inspect import getdoc
+from typing import Final
 
 from flask import Blueprint, Response, current_app, jsonify, make_response, render_template
 
 from api.openapi import Answer, Operation, describe, document
-from api.wire import ProblemTypeBody
+from api.shapes import ProblemTypeBody, RootBody
+from voicemill import __version__
 from voicemill.errors import RouteNotFoundError, leaves
 
 blueprint = Blueprint(
@@ -19,6 +21,30 @@ blueprint = Blueprint(
     static_url_path="/docs/assets",
     template_folder="templates",
 )
+
+
+URLS: Final = {
+    "docs": "/docs",
+    "openapi": "/openapi.json",
+    "health": "/health",
+    "metrics": "/metrics",
+    "jobs": "/v1/jobs",
+}
+
+
+@blueprint.get("/")
+@describe(
+    Operation(
+        summary="Where to go on from here",
+        tag="documentation",
+        answers={200: Answer("Name, version and places.", RootBody)},
+        reads_store=False,
+    )
+)
+def root() -> Response:
+    """A pointer for whoever comes without a path."""
+    body: RootBody = {"name": "voicemill", "version": __version__, "urls": URLS}
+    return jsonify(body)
 
 
 @blueprint.get("/openapi.json")

@@ -9,7 +9,7 @@ from flask import Blueprint, Response, jsonify
 from api.context import context
 from api.openapi import Answer, Operation, describe
 from api.problems import RETRY_AFTER_SECONDS
-from api.wire import AliveBody, HealthBody, ReadyBody
+from api.shapes import AliveBody, HealthBody, ReadyBody
 from voicemill import health
 
 blueprint = Blueprint("health", __name__)

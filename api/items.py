@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import mimetypes
 import os
-from typing import Final
 
 from flask import Blueprint, Response, jsonify, request, send_file
+from werkzeug.exceptions import PreconditionFailed
 
 from api.context import context
 from api.jobs import find_job
 from api.openapi import Answer, Operation, describe
+from api.problems import MEDIA_TYPE
+from api.ranges import honoured
 from api.requests import ItemsQuery, read_query
-from api.wire import ItemBody, ListBody, item_body, page
+from api.shapes import ItemBody, ListBody, ProblemBody
+from api.wire import item_body, page
 from voicemill.errors import (
     AudioGoneError,
     ItemNotFoundError,
@@ -21,17 +23,9 @@ from voicemill.errors import (
     NotReadyError,
     RangeNotSatisfiableError,
 )
-from voicemill.jobs import Item, ItemAudio, is_terminal
+from voicemill.jobs import MEDIA_TYPES, Item, ItemAudio, is_terminal
 
 blueprint = Blueprint("items", __name__)
-
-MEDIA_TYPES: Final = {
-    "wav": "audio/wav",
-    "flac": "audio/flac",
-    "mp3": "audio/mpeg",
-    "opus": "audio/ogg",
-    "ogg": "audio/ogg",
-}
 
 
 @blueprint.get("/v1/jobs/<job_id>/items")
@@ -85,6 +79,7 @@ def show(job_id: str, custom_id: str) -> Response:
                     "Content-Disposition": "A file name made of the custom_id.",
                 },
             ),
+            412: Answer("The audio is not what If-Match says.", ProblemBody, MEDIA_TYPE),
             206: Answer("The part of the audio that Range asked for.", media_type="audio/*"),
             304: Answer("The audio is what If-None-Match says.", media_type="audio/*"),
         },
@@ -106,15 +101,33 @@ def audio(job_id: str, custom_id: str) -> Response:
     try:
         if os.stat(recorded.audio_path).st_size != recorded.size_bytes:
             raise gone(item)
+        check_if_match(recorded.sha256)
+        keep_honoured_range(recorded.size_bytes)
         return send_file(
             recorded.audio_path,
-            mimetype=MEDIA_TYPES.get(kind) or mimetypes.guess_type(recorded.audio_path)[0],
+            mimetype=MEDIA_TYPES[kind],
             download_name=f"{item.input.custom_id}.{kind}",
             conditional=True,
             etag=recorded.sha256,
         )
     except OSError as error:
         raise gone(item) from error
+
+
+def check_if_match(etag: str) -> None:
+    """Raise unless the audio is the one that the request wants, if it says so."""
+    wanted = request.if_match
+    request.environ.pop("HTTP_IF_MATCH", None)
+    if wanted and not wanted.contains(etag):
+        raise PreconditionFailed
+
+
+def keep_honoured_range(size: int) -> None:
+    """Leave the request the range that Werkzeug is to send, or none; HEAD has none."""
+    asked = request.environ.pop("HTTP_RANGE", "")
+    found = honoured(asked, size) if request.method == "GET" else None
+    if found is not None:
+        request.environ["HTTP_RANGE"] = found
 
 
 def gone(item: Item) -> AudioGoneError:

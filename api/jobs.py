@@ -14,8 +14,9 @@ from flask import Blueprint, Response, jsonify, request
 from api.context import TENANT, context
 from api.openapi import Answer, Operation, describe
 from api.requests import JobCreate, JobQuery, JobsQuery, read_json, read_query
+from api.shapes import JobBody, ListBody
 from api.submission import Submission
-from api.wire import JobBody, ListBody, job_body, page, retry_after
+from api.wire import job_body, page, retry_after
 from voicemill.errors import (
     JobNotFoundError,
     PayloadTooLargeError,
@@ -55,19 +56,7 @@ def create() -> Response:
     items, metadata = Submission(here.store.engines(), here.settings).read(raw)
     job = here.store.create_job(new_job_id(), TENANT, items, metadata)
     logger.info("job %s created with %d items", job.id, len(items))
-    admit(job)
-    response = answer(job)
-    response.status_code = HTTPStatus.ACCEPTED
-    response.headers["Location"] = f"/v1/jobs/{job.id}"
-    return response
-
-
-def admit(job: Job) -> None:
-    """Let work in; the job is stored, so a failure here is the clerk's to make good."""
-    try:
-        context().dispatcher.admit()
-    except VoicemillError as error:
-        logger.warning("job %s is stored, admission waits for the clerk: %s", job.id, error.code)
+    return accepted(job)
 
 
 @blueprint.get("/v1/jobs")
@@ -108,7 +97,7 @@ def show(job_id: str) -> Response:
             job = wait_for(job, query.wait)
         finally:
             context().waiters.release()
-    return answer(job)
+    return answer(job, slots_of([job]))
 
 
 @blueprint.post("/v1/jobs/<job_id>/cancel")
@@ -124,7 +113,7 @@ def cancel(job_id: str) -> Response:
     """Stop what has not been spoken yet."""
     job = context().store.cancel(find_job(job_id).id)
     logger.info("job %s cancelled by its client", job.id)
-    return answer(job)
+    return answer(job, slots_of([job]))
 
 
 def find_job(job_id: str) -> Job:
@@ -148,15 +137,29 @@ def wait_for(job: Job, seconds: float) -> Job:
 
 
 def slots_of(jobs: Sequence[Job]) -> Mapping[str, int]:
-    """Live children by model, where one of the jobs still waits for any."""
+    """Live children by engine, where one of the jobs still waits for any."""
     if all(is_terminal(job.status) for job in jobs):
         return {}
     return context().store.snapshot().slots
 
 
-def answer(job: Job) -> Response:
+def accepted(job: Job) -> Response:
+    """A job that is stored; from here on nothing may make that an error."""
+    try:
+        context().dispatcher.admit()
+        slots = slots_of([job])
+    except VoicemillError as error:
+        logger.warning("job %s is stored, admission waits for the clerk: %s", job.id, error.code)
+        slots = None
+    response = answer(job, slots)
+    response.status_code = HTTPStatus.ACCEPTED
+    response.headers["Location"] = f"/v1/jobs/{job.id}"
+    return response
+
+
+def answer(job: Job, slots: Mapping[str, int] | None) -> Response:
     """A job as a response; tells when to look again while it goes on."""
-    body = job_body(job, slots_of([job]))
+    body = job_body(job, slots)
     response = jsonify(body)
     seconds = retry_after(job, body["status_reason"], time.time())
     if seconds is not None:

@@ -1,4 +1,4 @@
-"""The metrics of the whole stack for Prometheus, read from the store alone."""
+"""The metrics of the whole stack for Prometheus: read from the store, but for our own requests."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 from api.context import context
 from api.openapi import Answer, Operation, describe
 from voicemill import __version__
+from voicemill.costs import CostModel
 from voicemill.health import Snapshot, free_bytes_at
 from voicemill.store.fleet import Sample
 
@@ -42,6 +43,12 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "voicemill_recycles_total": Family(
         CounterMetricFamily, "Children that left to be replaced.", ("reason",)
     ),
+    "voicemill_handover_seconds": Family(
+        SummaryMetricFamily, "Time from a child's leaving until its successor took work."
+    ),
+    "voicemill_handover_failures_total": Family(
+        CounterMetricFamily, "Children that left without a successor that was ready."
+    ),
     "voicemill_leases_reaped_total": Family(
         CounterMetricFamily, "Leases taken from workers not heard of."
     ),
@@ -54,10 +61,23 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "voicemill_warmup_seconds": Family(
         SummaryMetricFamily, "Time from a child's start until it took work.", ("engine",)
     ),
+    "voicemill_wait_seconds": Family(
+        SummaryMetricFamily, "Time from an item's coming until its first attempt.", ("engine",)
+    ),
     "voicemill_synthesis_seconds": Family(
         SummaryMetricFamily, "Time the engine took for an item.", ("engine",)
     ),
+    "voicemill_real_time_factor": Family(
+        GaugeMetricFamily, "Seconds that a child's engine takes for one second of audio."
+    ),
     "voicemill_queued_items": Family(GaugeMetricFamily, "Items that wait.", ("class",)),
+    "voicemill_queued_seconds": Family(
+        GaugeMetricFamily, "Device time that the items which wait will take.", ("engine", "class")
+    ),
+    "voicemill_oldest_item_seconds": Family(
+        GaugeMetricFamily, "Age of the oldest item that has not been started."
+    ),
+    "voicemill_webhooks_pending": Family(GaugeMetricFamily, "Webhooks that are not delivered."),
     "voicemill_slots": Family(
         GaugeMetricFamily, "Live children, by what they do.", ("engine", "state")
     ),
@@ -98,10 +118,15 @@ def family_of(sample_name: str) -> str:
     return sample_name
 
 
-def gauges(snapshot: Snapshot) -> Iterator[Sample]:
+def gauges(snapshot: Snapshot, costs: Mapping[str, CostModel]) -> Iterator[Sample]:
     """What is true now, as samples."""
     # One class of work until jobs say which they are.
     yield "voicemill_queued_items", {"class": "bulk"}, sum(snapshot.queued.values())
+    for engine, cost in costs.items():
+        labels = {"engine": engine, "class": "bulk"}
+        seconds = cost.base * snapshot.queued[engine]
+        seconds += cost.per_character * snapshot.queued_characters[engine]
+        yield "voicemill_queued_seconds", labels, seconds
     for engine, slots in snapshot.slots.items():
         busy = min(slots, snapshot.tasks.get(engine, 0))
         yield "voicemill_slots", {"engine": engine, "state": "busy"}, busy
@@ -131,21 +156,21 @@ def gpu_samples(children: Iterable[Mapping[str, Any]]) -> Iterator[Sample]:
     Operation(
         summary="Metrics of the whole stack for Prometheus",
         tag="health",
-        answers={200: Answer("The text format of Prometheus.", media_type="text/plain")},
+        answers={200: Answer("Prometheus' text format.", media_type="text/plain")},
     )
 )
 def show() -> Response:
     """Counters of the store, and what is true now."""
     here = context()
+    snapshot = here.store.snapshot()
+    costs = {engine: here.store.cost(engine) for engine in snapshot.queued}
+    samples = [*here.store.metrics(), *gauges(snapshot, costs)]
+    samples.append(("voicemill_oldest_item_seconds", {}, here.store.oldest_item_seconds() or 0.0))
+    samples.append(("voicemill_build_info", {"version": __version__}, 1))
+    free_bytes = free_bytes_at(here.settings.output_dir)
+    if not isinstance(free_bytes, OSError):
+        samples.append(("voicemill_disk_free_bytes", {}, free_bytes))
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(
-        Fleet(
-            [
-                *here.store.metrics(),
-                *gauges(here.store.snapshot()),
-                ("voicemill_disk_free_bytes", {}, free_bytes_at(here.settings.output_dir)),
-                ("voicemill_build_info", {"version": __version__}, 1),
-            ]
-        )
-    )
+    registry.register(Fleet(samples))
+    registry.register(here.request_seconds)
     return Response(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)

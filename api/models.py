@@ -6,7 +6,8 @@ from flask import Blueprint, Response, jsonify
 
 from api.context import context
 from api.openapi import Answer, Operation, describe
-from api.wire import ListBody, ModelBody, model_body, page
+from api.shapes import ListBody, ModelBody
+from api.wire import model_body, page
 
 blueprint = Blueprint("models", __name__)
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, TypeAdapter
 from werkzeug.routing import Rule
 
 from api.problems import MEDIA_TYPE
-from api.wire import ProblemBody
+from api.shapes import ProblemBody
 from voicemill import __version__
 from voicemill.errors import InvalidInputError, StoreUnavailableError, VoicemillError
 

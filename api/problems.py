@@ -63,7 +63,9 @@ def answer_http_exception(error: HTTPException) -> Response:
     if kind is None:
         return problem(RequestError(f"The request failed: {error.name}."), headers, status)
     sentence = SENTENCES[kind].format(
-        path=request.path, method=request.method, limit=current_app.config["MAX_CONTENT_LENGTH"]
+        path=request.path[:200],
+        method=request.method,
+        limit=current_app.config["MAX_CONTENT_LENGTH"],
     )
     return problem(kind(sentence), headers)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from flask import Request
+from gunicorn.http.errors import ParseException  # type: ignore[import-untyped]
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
@@ -19,14 +20,16 @@ from voicemill.errors import (
     PayloadTooLargeError,
     RequestError,
     UnknownFieldError,
-    UnsupportedFeatureError,
     UnsupportedMediaTypeError,
 )
+from voicemill.jobs import RESPONSE_FORMATS
 
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 MAX_INPUTS: Final = 10_000
 MAX_MEMBERS: Final = 100
 """Members of one JSON object; more would only be a long list of faults."""
+MAX_FAULTS: Final = 10_000
+"""Faults told in full; behind them each input that is wrong is still told of, by its first."""
 MAX_SEED: Final = 2**32 - 1
 
 
@@ -48,6 +51,10 @@ Name = Annotated[Text, Field(min_length=1, max_length=200)]
 Language = Annotated[
     str, Field(max_length=35, pattern=r"^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$", examples=["en-GB"])
 ]
+ResponseFormat = Annotated[
+    Text, Field(max_length=200, json_schema_extra={"enum": [*RESPONSE_FORMATS]})
+]
+"""Which of them there are is checked with the rest of what the engine can do."""
 Metadata = Annotated[
     dict[
         Annotated[Text, Field(min_length=1, max_length=64)],
@@ -72,7 +79,7 @@ class Delivery(Body):
     language: Language | None = Field(None, description="BCP 47 tag that the voice must speak.")
     seed: int | None = Field(None, ge=0, le=MAX_SEED)
     instructions: Annotated[Text, Field(min_length=1, max_length=4096)] | None = None
-    response_format: Literal["wav", "flac", "mp3", "opus", "ogg"] | None = None
+    response_format: ResponseFormat | None = None
 
 
 DELIVERY_FIELDS: Final = tuple(Delivery.model_fields)
@@ -144,12 +151,9 @@ def read_json(request: Request) -> Any:
         raise UnsupportedMediaTypeError("Send the body with Content-Type: application/json.")
     if request.content_encoding not in {None, "", "identity"}:
         raise UnsupportedMediaTypeError("Send the body without a Content-Encoding.")
-    data = request.get_data()
-    # A body that comes in pieces, without a length, is cut at the limit and not refused.
-    if request.content_length is None and len(data) >= MAX_BODY_BYTES:
-        raise PayloadTooLargeError(f"The body is over {MAX_BODY_BYTES} bytes; split the job.")
+    data = read_body(request)
     try:
-        return json.loads(data.decode(), object_pairs_hook=read_object)
+        return json.loads(data.decode("utf-8-sig"), object_pairs_hook=read_object)
     except UnicodeDecodeError as error:
         raise RequestError(f"The body is not UTF-8 (byte {error.start}).") from error
     except json.JSONDecodeError as error:
@@ -160,6 +164,21 @@ def read_json(request: Request) -> Any:
         raise RequestError(
             "The body is JSON with a number too long or nesting too deep."
         ) from error
+
+
+def read_body(request: Request) -> bytes:
+    """The whole body; raises the ``RequestError`` that says why it did not come."""
+    try:
+        data = request.get_data()
+    except ParseException as error:
+        raise RequestError("The body comes in chunks that are not well formed.") from error
+    length = request.content_length
+    if length is not None and len(data) < length:
+        raise RequestError(f"The body broke off after {len(data)} of {length} bytes.")
+    # A body that comes in chunks, without a length, is cut at the limit and not refused.
+    if length is None and len(data) >= MAX_BODY_BYTES:
+        raise PayloadTooLargeError(f"The body is over {MAX_BODY_BYTES} bytes; split the job.")
+    return data
 
 
 def read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -178,6 +197,10 @@ def read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def read_query(model: type[QueryT], request: Request) -> QueryT:
     """The query parameters; raises ``InvalidInputError``."""
+    twice = [name for name, values in request.args.lists() if len(values) > 1]
+    if twice:
+        detail = f"The parameter {printable(twice[0])!r} is given more than once."
+        raise InvalidInputError([Fault(InputError.code, detail)])
     try:
         return model.model_validate(request.args.to_dict())
     except ValidationError as error:
@@ -232,12 +255,8 @@ def to_fault(error: ErrorDetails, pointer: str) -> Fault:
             return unknown_field(name, place.rpartition("/")[0])
         case InvalidTextError.code:
             return Fault(InvalidTextError.code, f"{name} {error['msg']}.", place)
-        case "literal_error" if isinstance(error["input"], str):
-            code = UnsupportedFeatureError.code
-        case _:
-            code = InputError.code
     message = error["msg"]
-    return Fault(code, f"{name}: {message[:1].lower()}{message[1:]}.", place)
+    return Fault(InputError.code, f"{name}: {message[:1].lower()}{message[1:]}.", place)
 
 
 def unknown_field(name: str, pointer: str) -> Fault:

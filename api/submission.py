@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from api.requests import (
+    MAX_FAULTS,
     MAX_INPUTS,
     JobDefaults,
     JobInput,
@@ -77,6 +78,13 @@ class Submission:
 
     def item(self, index: int, raw: object) -> ItemInput | None:
         """One item; what can't be used in it is noted and stands at its default."""
+        told = max(len(self.faults) + 1, MAX_FAULTS)
+        item = self.read_item(index, raw)
+        del self.faults[told:]
+        return item
+
+    def read_item(self, index: int, raw: object) -> ItemInput | None:
+        """One item, whatever number of faults it has."""
         pointer = f"/inputs/{index}"
         one, bad = read_part(JobInput, raw, pointer, self.faults)
         if one is None:

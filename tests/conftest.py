@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.gpu.stub import StubDriver, compile_libraries
 from tests.support import Valkey
 from voicemill.store import Store
 
@@ -48,6 +49,20 @@ def store(redis_url: str) -> Iterator[Store]:
     store = Store.connect(redis_url)
     yield store
     store.close()
+
+
+@pytest.fixture(scope="session")
+def gpu_libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The stub driver's libraries, compiled once."""
+    return compile_libraries(tmp_path_factory.mktemp("gpu"))
+
+
+@pytest.fixture
+def stub_driver(gpu_libraries: Path, tmp_path: Path) -> StubDriver:
+    """A driver without GPUs yet, for the processes that are given its ``env``."""
+    folder = tmp_path / "gpus"
+    folder.mkdir()
+    return StubDriver(gpu_libraries, folder)
 
 
 def pytest_configure(config: pytest.Config) -> None:

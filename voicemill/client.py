@@ -14,9 +14,11 @@ import hashlib
 import logging
 import os
 import random
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -156,18 +158,20 @@ class Client:
         self.url = url.rstrip("/")
         self._timeout_seconds = timeout_seconds
         self._patience_seconds = patience_seconds
+        self._given_up = threading.Event()
+        address = address_of(self.url)
         try:
-            address = httpx.URL(self.url)
-        except httpx.InvalidURL as error:
-            raise bad_url(url) from error
-        self._http = httpx.Client(
-            base_url=address,
-            timeout=timeout_seconds,
-            headers={"User-Agent": f"voicemill/{__version__}"},
-            trust_env=not is_loopback(address),
-            # Reading the certificates takes a tenth of a second, which plain HTTP need not pay.
-            verify=address.scheme == "https",
-        )
+            self._http = httpx.Client(
+                base_url=address,
+                timeout=timeout_seconds,
+                headers={"User-Agent": f"voicemill/{__version__}"},
+                trust_env=not is_loopback(address),
+                # Reading the certificates takes a tenth of a second, which plain HTTP need not pay.
+                verify=address.scheme == "https",
+            )
+        # What httpx makes of a proxy in the environment that it can't speak to.
+        except (ImportError, ValueError) as error:
+            raise ClientError(f"The proxy in the environment can't be used: {error}") from error
 
     def __enter__(self) -> Self:
         return self
@@ -183,6 +187,10 @@ class Client:
     def close(self) -> None:
         """Give the connections back."""
         self._http.close()
+
+    def give_up(self) -> None:
+        """Let no call try again, from any thread; those between two tries fail now."""
+        self._given_up.set()
 
     def models(self) -> list[Model]:
         """Every model the server knows."""
@@ -299,8 +307,6 @@ class Client:
             except RefusedError as refusal:
                 error: ClientError = problem_of(refusal.response)
                 delay = retry_after_seconds(refusal.response)
-            except httpx.UnsupportedProtocol as fault:
-                raise bad_url(self.url) from fault
             except httpx.TransportError as fault:
                 reason = str(fault).rstrip(".") or type(fault).__name__
                 error = ServerUnreachableError(f"No answer from {self.url}: {reason}.")
@@ -311,7 +317,8 @@ class Client:
             if not error.retryable or time.monotonic() + delay > give_up:
                 raise error
             logger.info("trying again in %.1f s: %s", delay, error.code)
-            time.sleep(delay)
+            if self._given_up.wait(delay):
+                raise error
 
 
 class RefusedError(Exception):
@@ -369,9 +376,13 @@ def retry_after_seconds(response: httpx.Response) -> float | None:
     return max(0.0, date.timestamp() - time.time())
 
 
-def bad_url(url: str) -> ServerUnreachableError:
-    """The error for a URL that no server can have."""
-    return ServerUnreachableError(f"{url!r} is no address of a server; give http://HOST:PORT.")
+def address_of(url: str) -> httpx.URL:
+    """The URL, taken apart; raises ``ClientError`` for one that no server can have."""
+    with suppress(httpx.InvalidURL):
+        address = httpx.URL(url)
+        if address.scheme in {"http", "https"} and address.host:
+            return address
+    raise ClientError(f"{url!r} is no address of a server; give http://HOST:PORT.")
 
 
 def is_loopback(url: httpx.URL) -> bool:

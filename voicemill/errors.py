@@ -320,6 +320,13 @@ class OutputError(SynthesisError):
     title = "The audio could not be written"
 
 
+class DiskFullError(SynthesisError):
+    """The disk, or a quota on it, has no room for the audio; the rest of the batch is not tried."""
+
+    code = "disk_full"
+    title = "The disk is full"
+
+
 class WorkerLostError(SynthesisError):
     """The process died with the item in hand, on every attempt it had."""
 

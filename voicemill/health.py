@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from voicemill.store import Store
 
 MEBIBYTE = 1024 * 1024
+DEVICE = ("uuid", "name", "total_bytes", "used_bytes")
+DEVICE_USE = ("own_bytes", "measured_by", "reason")
+"""What a child's heartbeat says of a device, and of its own part of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,8 @@ class Snapshot:
     """Live children that take work, by engine."""
     queued: Mapping[str, int] = field(default_factory=dict)
     """Items that wait, by engine."""
+    queued_characters: Mapping[str, int] = field(default_factory=dict)
+    """Characters of those items, by engine."""
     tasks: Mapping[str, int] = field(default_factory=dict)
     """Batches admitted or running, by engine."""
 
@@ -81,14 +86,33 @@ def gpu_by_node(snapshot: Snapshot | None) -> dict[str, Any]:
     """GPU memory per node: its devices, or the reason why they are not known."""
     if snapshot is None or not snapshot.children:
         return {"reason": "No child has reported."}
-    return {child["node"]: child["gpu"] for child in snapshot.children}
+    nodes: dict[str, list[dict[str, Any]]] = {}
+    for child in snapshot.children:
+        nodes.setdefault(child["node"], []).append(child)
+    return {node: gpu_of_node(children) for node, children in nodes.items()}
 
 
-def judge(snapshot: Snapshot, free_bytes: int, settings: Settings) -> Health:
+def gpu_of_node(children: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The devices that these children see, each once, with what each child has of it."""
+    devices: dict[str, dict[str, Any]] = {}
+    reasons: dict[str, None] = {}
+    for child in children:
+        if child["gpu"].get("reason"):
+            reasons[child["gpu"]["reason"]] = None
+        for seen in child["gpu"].get("devices", ()):
+            device = devices.setdefault(
+                seen["uuid"], {name: seen.get(name) for name in DEVICE} | {"children": []}
+            )
+            device["used_bytes"] = max(device["used_bytes"], seen["used_bytes"])
+            device["children"].append(
+                {"pid": child["pid"]} | {name: seen.get(name) for name in DEVICE_USE}
+            )
+    return {"devices": list(devices.values()), "reason": "; ".join(reasons) or None}
+
+
+def judge(snapshot: Snapshot, free_bytes: int | OSError, settings: Settings) -> Health:
     """Ready: a child takes work, a clerk lives, and there is room on the disk."""
     slots = snapshot.slots.get(settings.engine, 0)
-    floor = settings.free_space_floor_mb
-    free = free_bytes // MEBIBYTE
     return Health(
         (
             Check("store", True, "Redis answers."),
@@ -104,22 +128,30 @@ def judge(snapshot: Snapshot, free_bytes: int, settings: Settings) -> Health:
                 snapshot.clerks > 0,
                 f"{snapshot.clerks} alive." if snapshot.clerks else "No clerk was heard of lately.",
             ),
-            Check(
-                "disk",
-                free >= floor,
-                f"{free} MiB free; the floor is {floor} MiB.",
-            ),
+            check_disk(free_bytes, settings),
         ),
         snapshot,
-        free_bytes,
+        None if isinstance(free_bytes, OSError) else free_bytes,
     )
 
 
-def free_bytes_at(path: Path) -> int:
-    """Free bytes on the file system that holds ``path``, or will once it is made."""
-    while not path.exists():
-        path = path.parent
-    return shutil.disk_usage(path).free
+def check_disk(free_bytes: int | OSError, settings: Settings) -> Check:
+    """There is room where the audio goes; that it can't be looked at is no room."""
+    if isinstance(free_bytes, OSError):
+        why = free_bytes.strerror
+        return Check("disk", False, f"{settings.output_dir} can't be looked at: {why}.")
+    free, floor = free_bytes // MEBIBYTE, settings.free_space_floor_mb
+    return Check("disk", free >= floor, f"{free} MiB free; the floor is {floor} MiB.")
+
+
+def free_bytes_at(path: Path) -> int | OSError:
+    """Free bytes on the file system that holds ``path``, or will once it is made; or why not."""
+    try:
+        return shutil.disk_usage(path).free
+    except FileNotFoundError:
+        return free_bytes_at(path.parent)
+    except OSError as error:
+        return error
 
 
 def observe(store: Store, settings: Settings) -> Health:

@@ -13,8 +13,17 @@ from voicemill.errors import InvalidCustomIdError, InvalidTextError, NoSpeakable
 
 SCHEMA = 1
 SPEAKABLE = re.compile(r"[^\W_]")
+"""A letter or a number of any script."""
 CUSTOM_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
-RESPONSE_FORMATS = ("wav", "flac", "mp3", "opus", "ogg")
+MEDIA_TYPES: Mapping[str, str] = {
+    "wav": "audio/wav",
+    "flac": "audio/flac",
+    "mp3": "audio/mpeg",
+    "opus": "audio/ogg",
+    "ogg": "audio/ogg",
+}
+"""By format of the audio."""
+RESPONSE_FORMATS = tuple(MEDIA_TYPES)
 
 
 class JobStatus(StrEnum):
@@ -208,7 +217,7 @@ class Job:
     done_characters: int = 0
     audio_seconds: float = 0.0
     device_seconds: float = 0.0
-    models: tuple[str, ...] = ()
+    engines: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -231,16 +240,18 @@ def check_custom_id(custom_id: str) -> None:
         )
 
 
-def check_text(text: str) -> None:
-    """Raise for text that holds nothing to speak or is not Unicode.
+def has_speech(text: str) -> bool:
+    """True when the text holds a letter or a digit of any script."""
+    return SPEAKABLE.search(text) is not None
 
-    Letters and numbers of any script count as speakable (``str.isalnum``).
-    """
+
+def check_text(text: str) -> None:
+    """Raise for text that holds nothing to speak or is not Unicode."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise InvalidTextError(
             f"The text has a lone surrogate (half of a character) at position {error.start}."
         ) from error
-    if not SPEAKABLE.search(text):
+    if not has_speech(text):
         raise NoSpeakableTextError("The text has no letter and no digit.")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from voicemill.errors import OutputError
+from voicemill.errors import DiskFullError, OutputError
 
 ITEMS_PER_FOLDER = 1000
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ def audio_path(
 def write_audio(path: Path, data: bytes) -> WrittenFile:
     """Write a file so that it is there whole or not at all, even after a power cut.
 
-    Raises ``OutputError`` with the reason the operating system gave.
+    Raises ``OutputError`` or ``DiskFullError`` with the reason the operating system gave.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +53,8 @@ def write_audio(path: Path, data: bytes) -> WrittenFile:
             raise
         sync_folder(path.parent)
     except OSError as error:
-        raise OutputError(f"{path} could not be written: {error.strerror}.") from error
+        kind = DiskFullError if error.errno in NO_ROOM else OutputError
+        raise kind(f"{path} could not be written: {error.strerror}.") from error
     return WrittenFile(path, hashlib.sha256(data).hexdigest(), len(data))
 
 

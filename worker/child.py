@@ -17,7 +17,14 @@ from voicemill.store import ChildRecord, Store
 from voicemill.voices import Capabilities
 from worker import audio, gpu, memory
 from worker.engines import load_engine
-from worker.engines.base import WARM_UP_CALLS, Engine, Segment, SynthesisOptions
+from worker.engines.base import (
+    WARM_UP_CALLS,
+    Engine,
+    ReportsDeviceMemory,
+    Segment,
+    SynthesisOptions,
+)
+from worker.nvml import Driver, visible_devices
 from worker.patience import patiently
 from worker.recycle import Measurements, MemoryUse, Policy, Reason, reason_to_leave
 from worker.synthesis import Synthesizer
@@ -47,9 +54,10 @@ class Child:
         self._tasks = 0
         self._items = 0
         self._looked_at = 0.0
-        self._gpu = gpu.read_devices()
+        self._driver = Driver(visible_devices())
+        self._gpu = self._look_at_devices()
         self._host_memory = self._baseline_host = memory.resident_bytes()
-        self._baseline_gpu = own_gpu_bytes(self._gpu)
+        self._baseline_gpu: gpu.Baseline = {}
         self._leaving = threading.Event()
         self._announce(warm_up_seconds, time.perf_counter() - began)
         threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
@@ -148,31 +156,22 @@ class Child:
             return
         self._looked_at = time.monotonic()
         self._host_memory = memory.resident_bytes()
-        if self._gpu.devices:
-            self._gpu = gpu.read_devices()
+        self._gpu = self._look_at_devices()
+
+    def _look_at_devices(self) -> gpu.GpuReading:
+        engine = self._engine
+        own = engine.device_bytes() if isinstance(engine, ReportsDeviceMemory) else None
+        return gpu.read_devices(self._driver, own)
 
     def _measurements(self) -> Measurements:
-        own = own_gpu_bytes(self._gpu)
         return Measurements(
             tasks=self._tasks,
             items=self._items,
             age_seconds=time.monotonic() - self._ready_clock,
             host_memory=MemoryUse(self._host_memory, memory.allowed_bytes(), self._baseline_host),
-            gpu_memory=None
-            if own is None
-            else MemoryUse(
-                own,
-                sum(device.total_bytes for device in self._gpu.devices),
-                self._baseline_gpu or own,
-            ),
+            gpu_memory=gpu.memory_uses(self._gpu, self._baseline_gpu),
             poisoned=self._synthesizer.poisoned,
         )
-
-
-def own_gpu_bytes(reading: gpu.GpuReading) -> int | None:
-    """GPU memory of this process on all devices; nothing where it is not known."""
-    known = [device.own_bytes for device in reading.devices if device.own_bytes is not None]
-    return sum(known) if known else None
 
 
 def warm_up(engine: Engine, capabilities: Capabilities) -> float:

@@ -1,30 +1,54 @@
-"""Device memory as the driver sees it. No driver is a normal state."""
+"""What of each device's memory is this process's. No driver is a normal state.
+
+The driver's figure for this process comes first. Where it is not known, what the engine says it
+holds; then all that is used of the device, if this process has it to itself. Never nothing: a use
+that is not known is no use of 0.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
-import pynvml
+from worker.nvml import Driver, Seen
+from worker.recycle import MemoryUse
+
+Source = Literal["process", "engine", "device"]
+
+Baseline = dict[tuple[str, Source | None], int]
+"""Bytes in a warm child by device and source: one source's figures say nothing of another's."""
+
+NOT_LISTED = "The driver does not list this process, as in a container with pids of its own."
+NO_FIGURE = "The driver does not say how much this process uses."
+NOT_HERE = "This process holds nothing on it."
+NO_CUDA = "This process has not loaded CUDA."
+WHICH = "It is not known which of the devices this process uses."
+SHARED = "Nor is it known to have the device to itself."
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One GPU; figures in bytes."""
+    """One GPU or MIG device; figures in bytes."""
 
-    index: int
-    name: str
     uuid: str
+    name: str
     total_bytes: int
     used_bytes: int
     own_bytes: int | None
-    """Used by this process; not known where the driver's list lacks our pid."""
+    """Used by this process, as far as it is known."""
+    measured_by: Source | None
+    """Whose figure that is: the driver's for this process, the engine's, or the whole device's."""
+    reason: str | None
+    """Why the driver's figure for this process is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """The devices, or why they are not known."""
+    """The devices of this process, and why there are none or some are missing."""
 
     devices: tuple[Device, ...] = ()
     reason: str | None = None
@@ -34,40 +58,105 @@ class GpuReading:
         return {"devices": [asdict(device) for device in self.devices], "reason": self.reason}
 
 
-def read_devices() -> GpuReading:
-    """Ask NVML now; it makes no CUDA context."""
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        return GpuReading(reason=f"no NVIDIA driver: {error}")
-    try:
-        count = pynvml.nvmlDeviceGetCount()
-        return GpuReading(tuple(read_device(index) for index in range(count)))
-    except pynvml.NVMLError as error:
-        return GpuReading(reason=f"NVML: {error}")
-    finally:
-        pynvml.nvmlShutdown()
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What a process knows of itself."""
+
+    pid: int
+    has_cuda: bool = True
+    """Whether it has loaded CUDA, without which it can't use a device."""
+    engine_bytes: int | None = None
+    """Device memory that its engine says it holds."""
+    neighbours: frozenset[int] = frozenset()
+    """Pids that are other processes' for certain."""
 
 
-def read_device(index: int) -> Device:
-    """One device by its NVML index."""
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-    own = [
-        process.usedGpuMemory
-        for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-        if process.pid == os.getpid()
-    ]
-    return Device(
-        index=index,
-        name=text(pynvml.nvmlDeviceGetName(handle)),
-        uuid=text(pynvml.nvmlDeviceGetUUID(handle)),
-        total_bytes=int(memory.total),
-        used_bytes=int(memory.used),
-        own_bytes=int(own[0]) if own and own[0] is not None else None,
+def read_devices(driver: Driver, engine_bytes: int | None = None) -> GpuReading:
+    """Ask the driver now."""
+    look = driver.look()
+    pid = os.getpid()
+    listed = {one for device in look.devices for one in device.processes or ()}
+    process = Process(
+        pid,
+        has_cuda=has_cuda(),
+        engine_bytes=engine_bytes,
+        neighbours=frozenset(one for one in listed - {pid} if Path(f"/proc/{one}").exists()),
+    )
+    return GpuReading(own_devices(look.devices, process), look.reason)
+
+
+def memory_uses(reading: GpuReading, baseline: Baseline) -> tuple[MemoryUse, ...]:
+    """What the process has of each device where that is known; first figures enter ``baseline``."""
+    return tuple(
+        MemoryUse(
+            one.own_bytes,
+            one.total_bytes,
+            baseline.setdefault((one.uuid, one.measured_by), one.own_bytes),
+        )
+        for one in reading.devices
+        if one.own_bytes is not None
     )
 
 
-def text(value: str | bytes) -> str:
-    """NVML's strings come as bytes from older releases."""
-    return value.decode() if isinstance(value, bytes) else value
+def has_cuda() -> bool:
+    """Whether this process has loaded the driver's CUDA library; it is not loaded by asking."""
+    try:
+        ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError:
+        return False
+    return True
+
+
+def own_devices(seen: Sequence[Seen], process: Process) -> tuple[Device, ...]:
+    """Each device with what the process has of it."""
+    places = [one for one in seen if process.pid in (one.processes or ())]
+    return tuple(own_device(one, process, places or seen) for one in seen)
+
+
+def own_device(seen: Seen, process: Process, places: Sequence[Seen]) -> Device:
+    """One device; ``places`` are those that the process may be on."""
+    own: int | None = None
+    source: Source | None = None
+    reason = why_unknown(seen, process, places)
+    if reason is None:
+        own, source = (seen.processes or {})[process.pid], "process"
+    elif process.has_cuda and list(places) == [seen]:
+        if process.engine_bytes:
+            own, source = process.engine_bytes, "engine"
+        elif has_to_itself(seen, process) and seen.used_bytes:
+            own, source = seen.used_bytes, "device"
+        else:
+            reason = f"{reason} {SHARED}"
+    return Device(seen.uuid, seen.name, seen.total_bytes, seen.used_bytes, own, source, reason)
+
+
+def why_unknown(seen: Seen, process: Process, places: Sequence[Seen]) -> str | None:
+    """Why the driver's figure for the process is not known; nothing where it is."""
+    listed = seen.processes or {}
+    if listed.get(process.pid) is not None:
+        return None
+    if seen not in places:
+        return NOT_HERE
+    if not process.has_cuda:
+        return NO_CUDA
+    if process.pid in listed:
+        reason = NO_FIGURE
+    elif seen.trouble:
+        reason = f"The driver does not list processes: {seen.trouble}."
+    else:
+        reason = NOT_LISTED
+    return reason if len(places) == 1 else f"{reason} {WHICH}"
+
+
+def has_to_itself(seen: Seen, process: Process) -> bool:
+    """Whether nobody else is on the device.
+
+    Where the process is not listed under its own pid, a single pid that is nobody's here is its
+    own, seen from outside of its container.
+    """
+    if seen.processes is None:
+        return False
+    others = seen.processes.keys() - {process.pid}
+    if process.pid in seen.processes:
+        return not others
+    return len(others) <= 1 and not others & process.neighbours

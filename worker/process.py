@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 import uuid
+from typing import TYPE_CHECKING
 
 from celery.worker import state
 
@@ -18,7 +19,9 @@ from voicemill.errors import (
 from voicemill.queue import UNACKED_PREFIX
 from voicemill.settings import Settings
 from voicemill.store import Store
-from worker.child import Child
+
+if TYPE_CHECKING:
+    from worker.child import Child
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +45,9 @@ def start_child(node: str) -> None:
 
     Celery swallows any other exception here and would hand work to an empty child.
     """
+    # What an engine needs is imported by children only: the parent and Flower do without.
+    from worker.child import Child
+
     global _child
     settings = Settings.from_env()
     try:
@@ -95,7 +101,7 @@ class Parent:
             self._failed_loads += 1
             if exit_code == EXIT_MISCONFIGURED or self._failed_loads == LOAD_TRIES:
                 logger.critical("no child could load the engine; the worker stops")
-                state.should_stop = EXIT_NOT_LOADED
+                state.should_stop = exit_code
         self._release(
             child_id(self.node, os.getpid(), pid), f"Its process ended with status {exit_code}."
         )

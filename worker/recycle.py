@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from voicemill.health import MEBIBYTE
 from voicemill.settings import MemoryLimit, Settings
-
-MEBIBYTE = 1024 * 1024
 
 
 class Reason(StrEnum):
@@ -50,8 +49,8 @@ class Measurements:
     age_seconds: float = 0.0
     """Since it was ready."""
     host_memory: MemoryUse | None = None
-    gpu_memory: MemoryUse | None = None
-    """Nothing where there is no driver, or its figure is not known."""
+    gpu_memory: tuple[MemoryUse, ...] = ()
+    """On each device where it is known; none where there is no driver."""
     poisoned: bool = False
     """The engine said that its process can't be used any more."""
 
@@ -103,7 +102,7 @@ def reason_to_leave(policy: Policy, now: Measurements) -> Reason | None:
         return None
     passed = {
         Reason.ERRORS: now.poisoned,
-        Reason.GPU_MEMORY: is_over(now.gpu_memory, policy.gpu_memory),
+        Reason.GPU_MEMORY: any(is_over(use, policy.gpu_memory) for use in now.gpu_memory),
         Reason.HOST_MEMORY: is_over(now.host_memory, policy.host_memory),
         Reason.TASKS: reaches(now.tasks, policy.max_tasks) or reaches(now.items, policy.max_items),
         Reason.AGE: reaches(now.age_seconds, policy.max_age_seconds),

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 
 import sentencex  # type: ignore[import-untyped]
 
+from voicemill.jobs import has_speech
+
 PARAGRAPH_BREAK = "\n\n"
 
 # The splitter's time grows with the square of a paragraph without spaces.
@@ -59,11 +61,6 @@ def is_audible(character: str) -> bool:
     return unicodedata.category(character) not in {"Cc", "Cf"} and not (
         "\ufe00" <= character <= "\ufe0f"
     )
-
-
-def has_speech(text: str) -> bool:
-    """True when the text holds a letter or a digit of any script."""
-    return any(unicodedata.category(character)[0] in "LN" for character in text)
 
 
 def split(text: str, best: int, hard: int, *, language: str | None = None) -> list[str]:

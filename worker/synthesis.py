@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Any, ParamSpec
 
 from voicemill.errors import (
+    DiskFullError,
     EnginePoisonedError,
     NoSpeakableTextError,
     OutOfMemoryError,
@@ -37,11 +38,12 @@ WRITES_AHEAD = 4
 
 
 @dataclass(slots=True)
-class Take:
-    """One attempt at one item, as it fills up."""
+class Attempt:
+    """One run of an item, as it fills up."""
 
     item: ItemInput
-    attempt: int
+    number: int
+    """From 1."""
     segments: list[Segment] = field(default_factory=list)
     pieces: list[Samples] = field(default_factory=list)
     seconds: float = 0.0
@@ -79,6 +81,7 @@ class Synthesizer:
         self._settings = settings
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="writer")
         self._waiting = threading.BoundedSemaphore(WRITES_AHEAD)
+        self._disk_is_full = False
         self.poisoned = False
         """True once the engine said that this process can't go on."""
 
@@ -86,13 +89,14 @@ class Synthesizer:
         """Speak what the task carries and close it; one outcome for each item that was begun."""
         asked = self._patiently(self._store.inputs, task.job_id, task.indexes)
         endings: list[Future[Outcome]] = []
+        self._disk_is_full = False
         with LeaseKeeper(self._store, task, self._settings.lease_seconds) as lease:
             try:
                 for group in groups(asked, self._capabilities.max_batch):
-                    if lease.is_over or self.poisoned:
+                    if lease.is_over or self.poisoned or self._disk_is_full:
                         break
-                    for take in self._synthesize(task, group, lease):
-                        endings.append(self._finish_later(task, take))
+                    for attempt in self._synthesize(task, group, lease):
+                        endings.append(self._finish_later(task, attempt))
                 return [ending.result() for ending in endings]
             finally:
                 self._patiently(
@@ -104,36 +108,37 @@ class Synthesizer:
 
     def _synthesize(
         self, task: StartedTask, group: Sequence[ItemInput], lease: LeaseKeeper
-    ) -> list[Take]:
+    ) -> list[Attempt]:
         indexes = [item.index for item in group]
         started = self._patiently(
             self._store.start_items, task, indexes, self._settings.lease_seconds
         )
-        takes = [Take(item, started[item.index]) for item in group if item.index in started]
-        for take in takes:
-            take.error = failure_of(self._prepare, take)
-        work = [(take, segment) for take in takes for segment in take.segments]
+        attempts = [Attempt(item, started[item.index]) for item in group if item.index in started]
+        for attempt in attempts:
+            attempt.error = failure_of(self._prepare, attempt)
+        work = [(attempt, segment) for attempt in attempts for segment in attempt.segments]
         size = max(1, self._capabilities.max_batch)
         for start in range(0, len(work), size):
             if lease.is_over:
                 break
             self._speak([pair for pair in work[start : start + size] if pair[0].error is None])
-        return takes
+        return attempts
 
-    def _prepare(self, take: Take) -> None:
-        for _, refusal in self._capabilities.refusals(take.item):
+    def _prepare(self, attempt: Attempt) -> None:
+        for _, refusal in self._capabilities.refusals(attempt.item):
             raise refusal
         texts = segments.split(
-            segments.clean(take.item.text),
+            segments.clean(attempt.item.text),
             self._capabilities.best_segment_characters,
             self._capabilities.max_segment_characters,
-            language=take.item.language or self._capabilities.voice(take.item.voice).languages[0],
+            language=attempt.item.language
+            or self._capabilities.voice(attempt.item.voice).languages[0],
         )
-        take.segments = [Segment(text) for text in texts]
+        attempt.segments = [Segment(text) for text in texts]
         if not texts:
             raise NoSpeakableTextError("The text has nothing to speak once it is cleaned.")
 
-    def _speak(self, work: Sequence[tuple[Take, Segment]]) -> None:
+    def _speak(self, work: Sequence[tuple[Attempt, Segment]]) -> None:
         if not work:
             return
         first = work[0][0].item
@@ -141,12 +146,12 @@ class Synthesizer:
         spoken = self._call_engine([segment for _, segment in work], first)
         seconds = time.perf_counter() - began
         characters = sum(len(segment.text) for _, segment in work)
-        for (take, segment), result in zip(work, spoken, strict=True):
-            take.seconds += seconds * len(segment.text) / characters
+        for (attempt, segment), result in zip(work, spoken, strict=True):
+            attempt.seconds += seconds * len(segment.text) / characters
             if isinstance(result, VoicemillError):
-                take.error = take.error or result
+                attempt.error = attempt.error or result
             else:
-                take.pieces.append(result)
+                attempt.pieces.append(result)
 
     def _call_engine(
         self, batch: Sequence[Segment], item: ItemInput
@@ -165,31 +170,31 @@ class Synthesizer:
             self.poisoned = True
         return spoken if error is None else [error] * len(batch)
 
-    def _finish_later(self, task: StartedTask, take: Take) -> Future[Outcome]:
+    def _finish_later(self, task: StartedTask, attempt: Attempt) -> Future[Outcome]:
         self._waiting.acquire()
-        future = self._writer.submit(self._finish, task, take)
+        future = self._writer.submit(self._finish, task, attempt)
         future.add_done_callback(lambda _: self._waiting.release())
         return future
 
-    def _finish(self, task: StartedTask, take: Take) -> Outcome:
-        if take.error is None and len(take.pieces) < len(take.segments):
-            self._patiently(self._store.cancel_item, task, take.item.index)
-            return Outcome(task.job_id, take.item.custom_id, ItemStatus.CANCELLED)
+    def _finish(self, task: StartedTask, attempt: Attempt) -> Outcome:
+        if attempt.error is None and len(attempt.pieces) < len(attempt.segments):
+            self._patiently(self._store.cancel_item, task, attempt.item.index)
+            return Outcome(task.job_id, attempt.item.custom_id, ItemStatus.CANCELLED)
         published: list[Outcome] = []
-        error = take.error or failure_of(lambda: published.append(self._publish(task, take)))
-        return published[0] if error is None else self._fail(task, take, error)
+        error = attempt.error or failure_of(lambda: published.append(self._publish(task, attempt)))
+        return published[0] if error is None else self._fail(task, attempt, error)
 
-    def _publish(self, task: StartedTask, take: Take) -> Outcome:
-        item, rate = take.item, self._capabilities.sample_rate
-        for piece in take.pieces:
+    def _publish(self, task: StartedTask, attempt: Attempt) -> Outcome:
+        item, rate = attempt.item, self._capabilities.sample_rate
+        for piece in attempt.pieces:
             audio.check(piece)
-        samples = audio.join(take.pieces, rate)
+        samples = audio.join(attempt.pieces, rate)
         path = audio_path(
             self._settings.output_dir,
             task.job_id,
             item.index,
             item.custom_id,
-            take.attempt,
+            attempt.number,
             item.response_format,
         )
         written = write_audio(path, audio.encode(samples, rate, item.response_format))
@@ -199,7 +204,7 @@ class Synthesizer:
             size_bytes=written.size_bytes,
             duration_seconds=round(len(samples) / rate, 6),
             sample_rate=audio.file_rate(rate, item.response_format),
-            device_seconds=round(take.seconds, 6),
+            device_seconds=round(attempt.seconds, 6),
             engine=self._capabilities.engine,
             model_revision=self._capabilities.model_revision,
         )
@@ -216,21 +221,26 @@ class Synthesizer:
             published.sha256,
         )
 
-    def _fail(self, task: StartedTask, take: Take, error: VoicemillError) -> Outcome:
+    def _fail(self, task: StartedTask, attempt: Attempt, error: VoicemillError) -> Outcome:
         logger.warning(
-            "job %s item %d attempt %d: %s", task.job_id, take.item.index, take.attempt, error.code
+            "job %s item %d attempt %d: %s",
+            task.job_id,
+            attempt.item.index,
+            attempt.number,
+            error.code,
         )
+        self._disk_is_full |= isinstance(error, DiskFullError)
         failure = ItemError(error.code, error.message, error.retryable)
         self._patiently(
             self._store.fail_item,
             task,
-            take.item.index,
+            attempt.item.index,
             failure,
             max_attempts=self._settings.max_attempts,
         )
-        again = error.retryable and take.attempt < self._settings.max_attempts
+        again = error.retryable and attempt.number < self._settings.max_attempts
         status = ItemStatus.QUEUED if again else ItemStatus.FAILED
-        return Outcome(task.job_id, take.item.custom_id, status, error=asdict(failure))
+        return Outcome(task.job_id, attempt.item.custom_id, status, error=asdict(failure))
 
 
 def failure_of(

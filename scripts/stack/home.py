@@ -31,8 +31,10 @@ class Home:
         self.redis = path / "redis"
         self.logs = path / "logs"
         self.pids = path / "pids.json"
+        self.ports = path / "ports.json"
         self.redis_config = self.redis / "valkey.conf"
         self.redis_url = path / "redis.url"
+        self.redis_password = path / "redis.password"
         self.flower_login = path / "flower.password"
 
     @contextmanager
@@ -64,17 +66,33 @@ class Home:
     def prepare_redis(self, port: int, memory: int) -> str:
         """Write the embedded server's configuration; gives its URL."""
         with writes_to(self.path):
-            password = self._kept(self.path / "redis.password", secrets.token_urlsafe(32))
+            password = self._kept(self.redis_password, secrets.token_urlsafe(32))
             config = redis_config(self.redis, port, password, memory // REDIS_MEMORY_SHARE)
             write_private(self.redis_config, config)
-            url = f"redis://:{password}@127.0.0.1:{port}/0"
+            url = own_redis_url(password, port)
             write_private(self.redis_url, url + "\n")
         return url
+
+    def starts_redis_at(self, url: str) -> bool:
+        """Whether a URL, which a person may have exported, is that of this home's own server."""
+        if not self.redis_password.exists():
+            return False
+        password = self.redis_password.read_text("utf-8").strip()
+        return url == own_redis_url(password, self.kept_port("redis"))
 
     def prepare_flower(self) -> str:
         """The login of Flower, made at the first start."""
         with writes_to(self.path):
             return self._kept(self.flower_login, f"{FLOWER_USER}:{secrets.token_urlsafe(16)}")
+
+    def kept_port(self, part: str) -> int:
+        """The free port that a part was given at an earlier start; 0 if none."""
+        return self._kept_ports().get(part, 0)
+
+    def keep_port(self, part: str, port: int) -> None:
+        """Give a part the same port at the next start."""
+        with writes_to(self.path):
+            write_private(self.ports, json.dumps({**self._kept_ports(), part: port}) + "\n")
 
     def write_pids(self, pids: Mapping[str, int]) -> None:
         """Say which part is which process; a full disk is no reason to lose the parts."""
@@ -87,6 +105,14 @@ class Home:
         """Remove what holds for a running stack only."""
         self.pids.unlink(missing_ok=True)
         self.redis_url.unlink(missing_ok=True)
+
+    def _kept_ports(self) -> dict[str, int]:
+        try:
+            ports: dict[str, int] = json.loads(self.ports.read_text("utf-8"))
+        # Not there, or half written by a full disk: other ports are as good.
+        except (OSError, ValueError):
+            return {}
+        return ports
 
     def _kept(self, file: Path, fresh: str) -> str:
         """The secret in a file, or a fresh one that it holds from now on."""
@@ -160,6 +186,11 @@ def write_private(file: Path, text: str) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def own_redis_url(password: str, port: int) -> str:
+    """Where the embedded server answers."""
+    return f"redis://:{password}@127.0.0.1:{port}/0"
 
 
 def redis_config(folder: Path, port: int, password: str, memory: int) -> str:

@@ -25,6 +25,8 @@ FLOWER_TASKS = 10_000
 FLOWER_PURGE_SECONDS = 60
 WORKER_NOT_LOADED = 3
 """Exit status of a worker that tried and has no child with an engine."""
+WORKER_MISCONFIGURED = 4
+"""Exit status of a worker whose engine refuses its settings."""
 MARGIN_SECONDS = 5.0
 """Time to leave that a part has beyond what it promises to need."""
 
@@ -39,11 +41,11 @@ class Part:
     """The whole environment; it holds the password of Redis."""
     stop_signal: signal.Signals = signal.SIGTERM
     stop_seconds: float = 10.0
-    """Time it has after the stop signal."""
-    quit_seconds: float = 0.0
-    """Time it has after a QUIT that follows; 0 sends none. Then it is killed."""
+    """Time it has after the stop signal; then it is killed."""
     hopeless_status: int | None = None
     """Ending with it before the stack is ready ends the stack: another start would not help."""
+    misconfigured_status: int | None = None
+    """The same, and a setting is to blame: its log says which, as ``CRITICAL``."""
 
 
 def part_environ(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
@@ -109,6 +111,7 @@ def worker_part(settings: Settings, env: Mapping[str, str]) -> Part:
         env={**env, "REMAP_SIGTERM": "SIGQUIT"},
         stop_seconds=settings.stop_seconds + MARGIN_SECONDS,
         hopeless_status=WORKER_NOT_LOADED,
+        misconfigured_status=WORKER_MISCONFIGURED,
     )
 
 

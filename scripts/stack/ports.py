@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import errno
+import logging
 import socket
 
 from scripts.stack.errors import CannotStartError
+from scripts.stack.home import Home
+
+logger = logging.getLogger("up")
 
 
 def reserve(host: str, port: int, flag: str = "") -> socket.socket:
@@ -33,6 +37,28 @@ def reserve(host: str, port: int, flag: str = "") -> socket.socket:
     except OSError as error:
         holder.close()
         raise CannotStartError(refusal(host, port, flag, error)) from error
+    return holder
+
+
+def reserve_for(home: Home, part: str, host: str, port: int, flag: str = "") -> socket.socket:
+    """Reserve a part's port; for 0 the free one that it had before in this home.
+
+    So what a person has exported stays right at the next start. Raises ``CannotStartError``.
+    """
+    if port:
+        return reserve(host, port, flag)
+    kept = home.kept_port(part)
+    try:
+        holder = reserve(host, kept)
+    except CannotStartError:
+        holder = reserve(host, 0)
+        logger.warning(
+            "%s gets port %d: its former one, %d, is in use; correct what names it",
+            part,
+            port_of(holder),
+            kept,
+        )
+    home.keep_port(part, port_of(holder))
     return holder
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-import signal
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from scripts.stack.errors import StackError, StopRequested
+from scripts.stack.errors import CannotStartError, StackError, StopRequested
 from scripts.stack.home import Home
 from scripts.stack.parts import Part
 from scripts.stack.process import Guard, PartProcess, describe_status, written_since
@@ -20,6 +20,8 @@ logger = logging.getLogger("up")
 
 LONGEST_SLEEP_SECONDS = 60.0
 LOG_LINES_SHOWN = 20
+COMPLAINT = re.compile(r"CRITICAL.*?\] (.+)")
+"""As Celery writes it: level and process in brackets, then the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,8 @@ class Supervisor:
     def _bury(self, watched: Watched, process: PartProcess) -> None:
         """Clear a dead part away and say when it comes back."""
         status = self._clear(watched, process)
+        if not self.ready and status == watched.part.misconfigured_status:
+            raise CannotStartError(self._complaint(watched))
         hopeless = status == watched.part.hopeless_status
         self._note_death(watched, describe_status(status), hopeless=hopeless)
 
@@ -156,6 +160,12 @@ class Supervisor:
         watched.restart_at = time.monotonic() + pause
         logger.warning("%s died (%s); again in %g s", name, how, pause)
 
+    def _complaint(self, watched: Watched) -> str:
+        """The first line by which a part said why it can't start."""
+        log = self._home.log(watched.part.name)
+        found = COMPLAINT.search(written_since(log, watched.log_start))
+        return found[1] if found else f"{watched.part.name} refuses its settings; see {log}."
+
     def _obituary(self, watched: Watched, how: str) -> str:
         log = self._home.log(watched.part.name)
         lines = written_since(log, watched.log_start).splitlines()
@@ -168,24 +178,17 @@ class Supervisor:
         )
 
     def _end(self, watched: Watched, process: PartProcess) -> None:
-        """Stop a part: its stop signal, then QUIT if it takes that, then KILL."""
+        """Stop a part: its stop signal, then KILL."""
         part = watched.part
-        for number, seconds in (
-            (part.stop_signal, part.stop_seconds),
-            (signal.SIGQUIT, part.quit_seconds),
-        ):
-            if seconds > 0 and not process.ended():
-                process.signal(number)
-                self._wait_for_end(process, seconds)
+        if not process.ended():
+            process.signal(part.stop_signal)
+        give_up = time.monotonic() + part.stop_seconds
+        while not process.ended() and (left := give_up - time.monotonic()) > 0:
+            self._signals.wait(left)
         if not process.ended():
             logger.warning("%s did not stop in time; killed", part.name)
         status = self._clear(watched, process)
         logger.info("%s stopped (%s)", part.name, describe_status(status))
-
-    def _wait_for_end(self, process: PartProcess, seconds: float) -> None:
-        give_up = time.monotonic() + seconds
-        while not process.ended() and (left := give_up - time.monotonic()) > 0:
-            self._signals.wait(left)
 
     def _clear(self, watched: Watched, process: PartProcess) -> int:
         status = process.clear()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from api.requests import MAX_BODY_BYTES, MAX_INPUTS
+from api.requests import MAX_BODY_BYTES, MAX_FAULTS, MAX_INPUTS
 from api.submission import Submission
 from tests.support import TONE
 from voicemill.errors import InvalidInputError
@@ -249,6 +249,17 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
     ]
 
 
+def test_over_the_most_faults_each_wrong_input_is_told_of_once() -> None:
+    wrong = {str(number): 1 for number in range(99)} | {"input": "Hello."}
+
+    faults = faults_of({"inputs": [wrong] * 150})
+
+    last = MAX_FAULTS // 99
+    assert len(faults) == MAX_FAULTS + 150 - last - 1
+    assert {pointer.split("/")[2] for pointer, _ in faults} == set(map(str, range(150)))
+    assert [pointer.split("/")[2] for pointer, _ in faults].count("149") == 1
+
+
 def test_a_model_that_cannot_be_read_does_not_blame_the_fields_beside_it() -> None:
     body = {"model": 3, "voice": "only", "inputs": [{"input": "Hallo."}]}
 
@@ -291,6 +302,24 @@ def test_a_body_that_is_no_json_is_a_bad_request(client: FlaskClient, body: byte
 
     assert response.status_code == 400
     assert response.get_json()["code"] == "bad_request"
+
+
+def test_a_byte_order_mark_is_no_fault(client: FlaskClient) -> None:
+    body = b"\xef\xbb\xbf" + json.dumps({"inputs": ONE}).encode()
+    response = client.post("/v1/jobs", data=body, content_type="application/json")
+
+    assert response.status_code == 202
+
+
+@pytest.mark.parametrize("depth", [500, 1000, 5000, 100_000])
+@pytest.mark.parametrize(("left", "right"), [(b"[", b"]"), (b'{"a":', b"}")])
+def test_nesting_is_refused_at_any_depth(
+    client: FlaskClient, left: bytes, right: bytes, depth: int
+) -> None:
+    body = b'{"metadata":' + left * depth + b"1" + right * depth + b',"inputs":[{"input":"a"}]}'
+    response = client.post("/v1/jobs", data=body, content_type="application/json")
+
+    assert response.status_code in {400, 422}
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
@@ -347,7 +376,11 @@ def test_too_many_bytes_are_too_large(client: FlaskClient) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["limit=0", "limit=101", "limit=x", "limit=", "limit=1.5", "limt=5", "after=a&b=c"]
+    "query",
+    [
+        *("limit=0", "limit=-1", "limit=101", "limit=x", "limit=", "limit=1.5", "limt=5"),
+        *("limit=" + "9" * 5000, "limit=1&limit=1", "after=a&b=c"),
+    ],
 )
 def test_a_query_that_cannot_be_used_is_refused_by_name(client: FlaskClient, query: str) -> None:
     response = client.get(f"/v1/jobs?{query}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from flask.testing import FlaskClient
 
@@ -45,6 +47,18 @@ def test_a_stack_with_a_child_and_a_clerk_is_ready(
     assert health.get_json()["children"][0]["rss_bytes"] == 1000
     assert health.get_json()["gpu"] == {"node": NO_GPU}
     assert health.get_json()["queue"]["tone"]["slots"] == 1
+
+
+def test_a_folder_that_cannot_be_looked_at_is_a_check_that_fails(settings: Settings) -> None:
+    unseen = replace(settings, output_dir=settings.home / ("x" * 300))
+    client = create_app(unseen).test_client()
+
+    for path in ("/readyz", "/health"):
+        response = client.get(path)
+        (disk,) = [one for one in response.get_json()["checks"] if one["name"] == "disk"]
+        assert (response.status_code, disk["ok"]) == (503, False)
+        assert disk["detail"].endswith("can't be looked at: File name too long.")
+    assert client.get("/health").get_json()["disk_free_bytes"] is None
 
 
 def test_models_say_what_they_can_do_and_whether_they_live(

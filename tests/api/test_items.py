@@ -150,6 +150,72 @@ def test_a_range_outside_is_refused_with_the_size(client: FlaskClient, audio_url
     assert response.headers["Content-Range"] == f"bytes */{len(AUDIO)}"
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        *("lines=1-2", "seconds=0-1", "bytes", "bytes=", "bytes=-", "bytes=a-b", "bytes=5-3"),
+        *("bytes=0-1-2", "bytes = 0-1", "bytes=+1-2", "bytes=0-9,x", "bytes=0-9,20-29"),
+        *("bytes=\u0663-", f"bytes=0-{'9' * 5000}", ""),
+    ],
+)
+def test_a_range_that_is_not_understood_is_not_there(
+    client: FlaskClient, audio_url: str, asked: str
+) -> None:
+    response = client.get(audio_url, buffered=True, headers={"Range": asked})
+
+    assert (response.status_code, response.data) == (200, AUDIO)
+    assert "Content-Range" not in response.headers
+
+
+@pytest.mark.parametrize("asked", ["bytes=-0", "bytes=9999-", "bytes=9998-9999,9999-"])
+def test_a_range_with_nothing_inside_is_refused(
+    client: FlaskClient, audio_url: str, asked: str
+) -> None:
+    response = client.get(audio_url, buffered=True, headers={"Range": asked})
+
+    assert response.status_code == 416
+    assert response.headers["Content-Range"] == f"bytes */{len(AUDIO)}"
+
+
+@pytest.mark.parametrize(
+    ("asked", "start", "stop"),
+    [
+        ("bytes=-9999", 0, len(AUDIO)),
+        ("bytes=2000-9999", 2000, len(AUDIO)),
+        ("BYTES=0-0", 0, 1),
+        ("bytes=0-9 , 9999-", 0, 10),
+    ],
+)
+def test_a_range_that_reaches_over_the_end_gives_what_there_is(
+    client: FlaskClient, audio_url: str, asked: str, start: int, stop: int
+) -> None:
+    response = client.get(audio_url, buffered=True, headers={"Range": asked})
+
+    assert (response.status_code, response.data) == (206, AUDIO[start:stop])
+    assert response.headers["Content-Range"] == f"bytes {start}-{stop - 1}/{len(AUDIO)}"
+
+
+def test_head_knows_no_range(client: FlaskClient, audio_url: str) -> None:
+    response = client.head(audio_url, buffered=True, headers={"Range": "bytes=0-9"})
+
+    assert response.status_code == 200
+    assert response.headers["Content-Length"] == str(len(AUDIO))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "status"),
+    [("*", 200), (f'"{SHA256}"', 200), (f'"a", "{SHA256}"', 200), ('"other"', 412)],
+)
+def test_audio_that_must_match_does_or_is_not_sent(
+    client: FlaskClient, audio_url: str, wanted: str, status: int
+) -> None:
+    response = client.get(audio_url, buffered=True, headers={"If-Match": wanted})
+
+    assert response.status_code == status
+    assert (response.data == AUDIO) == (status == 200)
+    assert (response.content_type == "application/problem+json") == (status == 412)
+
+
 def test_a_known_hash_is_answered_without_a_body(client: FlaskClient, audio_url: str) -> None:
     same = client.get(audio_url, buffered=True, headers={"If-None-Match": f'"{SHA256}"'})
     other = client.get(audio_url, buffered=True, headers={"If-None-Match": '"other"'})

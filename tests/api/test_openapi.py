@@ -13,6 +13,8 @@ from flask.testing import FlaskClient
 
 from api.openapi import SHOWN_METHODS, UNDESCRIBED, path_of
 from api.requests import JobCreate, JobInput
+from voicemill import __version__
+from voicemill.jobs import RESPONSE_FORMATS
 
 
 @pytest.fixture
@@ -111,6 +113,21 @@ class References(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.found += [value or "" for name, value in attrs if name in {"src", "href", "action"}]
+
+
+def test_the_root_points_at_places_that_are_there(client: FlaskClient) -> None:
+    body = client.get("/").get_json()
+
+    assert (body["name"], body["version"]) == ("voicemill", __version__)
+    assert {"docs", "openapi", "health"} <= set(body["urls"])
+    for url in body["urls"].values():
+        assert client.get(url).status_code in ({200, 503} if url == "/health" else {200}), url
+
+
+def test_the_formats_in_the_document_are_those_there_are(document: dict[str, Any]) -> None:
+    field = document["components"]["schemas"]["JobInput"]["properties"]["response_format"]
+
+    assert field["anyOf"][0]["enum"] == list(RESPONSE_FORMATS)
 
 
 def test_the_docs_page_fetches_nothing_from_elsewhere(client: FlaskClient) -> None:

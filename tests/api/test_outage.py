@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -130,6 +131,36 @@ def test_a_stored_job_is_accepted_though_admission_fails(
     assert response.status_code == 202
     assert store.job(response.get_json()["id"]).counts.queued == 1
     assert [one.levelname for one in caplog.records] == ["WARNING"]
+
+
+class LastAct(Dispatcher):
+    """Redis dies as soon as a job is stored."""
+
+    def __init__(self, server: Valkey, settings: Settings) -> None:
+        super().__init__(Store.connect(server.url), Queue(settings), settings)
+        self.server = server
+
+    def admit(self, engines: Iterable[str] | None = None) -> int:
+        self.server.stop()
+        return super().admit(engines)
+
+
+def test_a_job_that_was_stored_is_accepted_though_redis_died_at_once(
+    app: Flask, own_valkey: Valkey
+) -> None:
+    here = app.extensions[EXTENSION]
+    last_act = LastAct(own_valkey, here.settings)
+    app.extensions[EXTENSION] = replace(here, dispatcher=last_act)
+
+    response = call(app, *CALLS[0])
+
+    body = response.get_json()
+    assert response.status_code == 202
+    assert response.headers["Location"] == f"/v1/jobs/{body['id']}"
+    assert (body["status"], body["status_reason"]) == ("queued", None)
+    assert body["request_counts"]["queued"] == body["request_counts"]["total"] == 1
+    own_valkey.start()
+    assert here.store.job(body["id"]).counts.queued == 1
 
 
 def test_a_redis_that_takes_no_writes_refuses_jobs_and_still_shows_them(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -82,6 +83,36 @@ def test_a_body_over_the_limit_is_refused_whichever_way_it_comes(server: httpx.C
     for response in (whole, chunked):
         assert response.status_code == 413
         assert response.json()["code"] == "payload_too_large"
+
+
+def raw_status(server: httpx.Client, framing: bytes, body: bytes) -> tuple[int, bytes]:
+    """Status and body of what is answered to a body that then ends."""
+    head = b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    with socket.create_connection(("127.0.0.1", server.base_url.port or 0), 10) as connection:
+        connection.sendall(head + framing + b"\r\nConnection: close\r\n\r\n" + body)
+        connection.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    return int(answer.split()[1]), answer.partition(b"\r\n\r\n")[2]
+
+
+@pytest.mark.parametrize(
+    ("framing", "body"),
+    [
+        (b"Content-Length: 100", b'{"inputs":[{"input":"Hi."}]}'),
+        (b"Transfer-Encoding: chunked", b"zz\r\n{}\r\n0\r\n\r\n"),
+        (b"Transfer-Encoding: chunked", b"1\r\n{}\r\n0\r\n\r\n"),
+        (b"Transfer-Encoding: chunked", b'1c\r\n{"inputs":[{"input":"Hi."}]}\r\n'),
+    ],
+    ids=["short", "no number", "wrong number", "no end"],
+)
+def test_a_body_that_is_not_whole_is_a_bad_request(
+    server: httpx.Client, store: Store, framing: bytes, body: bytes
+) -> None:
+    status, problem = raw_status(server, framing, body)
+
+    assert status == 400
+    assert json.loads(problem)["code"] == "bad_request"
+    assert store.jobs("default").jobs == []
 
 
 def test_a_cancel_without_a_body_is_taken(server: httpx.Client) -> None:

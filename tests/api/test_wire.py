@@ -19,7 +19,7 @@ def job(status: JobStatus = JobStatus.IN_PROGRESS, *, done: int = 0, characters:
         in_progress_at=10.0,
         input_characters=characters,
         done_characters=done,
-        models=("tone",),
+        engines=("tone",),
     )
 
 

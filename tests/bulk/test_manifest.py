@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pytest
 from voicemill.bulk.errors import FolderError, FolderLockedError, ManifestError
 from voicemill.bulk.folder import OutputFolder
 from voicemill.bulk.manifest import History, Manifest, RowEnd, SpokenAudio
-from voicemill.bulk.plan import CHUNK_BYTES, body_bytes, chunks, make_plan
+from voicemill.bulk.plan import CHUNK_BYTES, Change, body_bytes, chunks, make_change, make_plan
 from voicemill.bulk.rows import Row, RowFault, read_row
 from voicemill.bulk.table import Table
 
@@ -100,6 +101,16 @@ def test_a_whole_line_that_makes_no_sense_stops_the_run(tmp_path: Path, line: st
         Manifest(path)
 
 
+def test_the_last_table_is_remembered_and_written_once(tmp_path: Path) -> None:
+    with Manifest(tmp_path / "m") as manifest:
+        assert manifest.history.table is None
+        for source in ("/a.csv", "/a.csv", "/b.csv"):
+            manifest.add_table(source)
+
+    assert history_of(tmp_path / "m").table == "/b.csv"
+    assert (tmp_path / "m").read_bytes().count(b"\n") == 2
+
+
 def test_lines_of_a_later_schema_are_left_alone(tmp_path: Path) -> None:
     later = json.dumps({"schema": 2, "id": 7}) + "\n"
     (tmp_path / "m").write_text(later)
@@ -125,8 +136,29 @@ def test_only_rows_spoken_as_asked_whose_file_is_there_are_skipped() -> None:
     plan = make_plan(table, history, lambda audio: audio.path != "audio/gone.wav")
 
     assert [row.id for row in plan.done] == ["kept"]
-    assert [row.id for row in plan.pending] == ["changed", "gone", "lost", "new"]
-    assert plan.awaited == {}
+    assert [row.id for row in plan.pending] == ["changed", "lost", "new"]
+    assert plan.awaited == {"job_1": (gone,)}
+
+
+def test_a_row_asked_for_anew_is_awaited_from_the_new_job() -> None:
+    gone = row_of("gone")
+    history = History()
+    history.add(spoken(gone, "job_1").to_record())
+    history.add({"schema": 1, "job": "job_2", "rows": {"gone": gone.fingerprint}})
+
+    assert make_plan(table_of(gone), history, lambda audio: False).awaited == {"job_2": (gone,)}
+
+
+def test_a_change_tells_finished_rows_that_stay_from_those_edited_and_taken_out() -> None:
+    kept, changed, gone, lost = row_of("kept"), row_of("changed"), row_of("gone"), row_of("lost")
+    history = History()
+    for row in (kept, changed, gone):
+        history.add(spoken(row).to_record())
+    history.add(failure(lost).to_record())
+    table = table_of(row_of("new"), row_of("changed", "Other."), kept)
+
+    assert make_change(table, history) == Change(kept=1, changed=1, gone=1)
+    assert make_change(table, History()) == Change(0, 0, 0)
 
 
 def test_rows_in_flight_are_awaited_from_their_last_job_unless_they_changed() -> None:
@@ -179,6 +211,19 @@ def test_a_folder_lets_one_run_in_at_a_time(tmp_path: Path) -> None:
 
     with OutputFolder(tmp_path / "out") as folder:
         assert folder.audio_path.is_dir()
+
+
+def test_audio_is_held_while_its_bytes_are_those_recorded(tmp_path: Path) -> None:
+    sha256 = hashlib.sha256(b"audio").hexdigest()
+    audio = replace(AUDIO, path="audio/a.wav", sha256=sha256, size_bytes=5)
+    with OutputFolder(tmp_path) as folder:
+        seen = []
+        for data in (b"audio", b"audiO", b"audi", b"audio!"):
+            (folder.audio_path / "a.wav").write_bytes(data)
+            seen.append(folder.holds(audio))
+        (folder.audio_path / "a.wav").unlink()
+
+        assert (*seen, folder.holds(audio)) == (True, False, False, False, False)
 
 
 def test_half_written_files_of_a_killed_run_are_swept(tmp_path: Path) -> None:

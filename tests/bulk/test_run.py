@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.bulk.wire_double import Answer, WireDouble, problem, speech
+from voicemill.bulk.errors import FolderError
 from voicemill.bulk.folder import OutputFolder
 from voicemill.bulk.manifest import Manifest
 from voicemill.bulk.plan import make_plan
@@ -282,27 +283,135 @@ def test_another_format_takes_the_place_of_the_former_file(bulk: Bulk) -> None:
     assert set(bulk.audio()) == {"a.flac"}
 
 
-def test_a_file_that_was_removed_or_cut_is_spoken_again(bulk: Bulk) -> None:
-    bulk.speak(numbered(4))
+def spoil(bulk: Bulk) -> None:
+    """Remove a file, cut another and change one byte of a third."""
     (bulk.out / "audio" / "n1.wav").unlink()
     (bulk.out / "audio" / "n2.wav").write_bytes(b"cut")
-
-    bulk.again()
-
-    assert bulk.wire.asked == {"n0": 1, "n1": 2, "n2": 2, "n3": 1}
-    assert len(bulk.rows("results.csv")) == 4
+    whole = bulk.audio()["n3.wav"]
+    (bulk.out / "audio" / "n3.wav").write_bytes(whole[:-1] + b"?")
 
 
-def test_errors_can_be_fed_back_as_input(bulk: Bulk) -> None:
+def test_a_file_that_is_gone_cut_or_changed_is_fetched_again_not_spoken_again(bulk: Bulk) -> None:
+    bulk.speak(numbered(5))
+    spoil(bulk)
+
+    summary = bulk.again()
+
+    assert bulk.wire.created == [["n0", "n1", "n2", "n3", "n4"]]
+    assert bulk.wire.fetched == {"n0": 1, "n1": 2, "n2": 2, "n3": 2, "n4": 1}
+    assert bulk.audio() == {f"n{number}.wav": speech(f"Line {number}.") for number in range(5)}
+    assert (summary.spoken_before, summary.failures) == (2, ())
+
+
+def test_a_file_that_the_server_has_no_more_is_spoken_again(bulk: Bulk) -> None:
+    bulk.speak(numbered(5))
+    spoil(bulk)
+    audio = bulk.wire.audio
+
+    def spoilt(job_id: str, custom_id: str) -> bytes:
+        return b"?" if (job_id, custom_id) == ("job_0", "n2") else audio(job_id, custom_id)
+
+    bulk.wire.audio = spoilt  # type: ignore[method-assign]
+    first = bulk.again()
+    bulk.wire.jobs.clear()
+    spoil(bulk)
+    second = bulk.again()
+
+    assert bulk.wire.created[1:] == [["n2"], ["n1", "n2", "n3"]]
+    assert bulk.audio() == {f"n{number}.wav": speech(f"Line {number}.") for number in range(5)}
+    assert (first.failures, second.failures) == ((), ())
+
+
+def test_a_file_that_is_the_servers_own_and_was_changed_is_spoken_again(bulk: Bulk) -> None:
+    bulk.speak(numbered(3), in_place=True)
+    with (bulk.out / "audio" / "n1.wav").open("r+b") as shared:
+        shared.write(b"?")
+
+    summary = bulk.again(in_place=True)
+
+    assert bulk.wire.created == [["n0", "n1", "n2"], ["n1"]]
+    assert bulk.audio()["n1.wav"] == speech("Line 1.")
+    assert summary.failures == ()
+
+
+def test_errors_can_be_fed_back_as_input_of_another_folder(bulk: Bulk, tmp_path: Path) -> None:
     bulk.speak("text,voice\nOne.,\nTwo.,nobody\n")
     bulk.wire.voices.add("nobody")
-    bulk.source = bulk.out / "errors.csv"
+    bulk.source, bulk.out = bulk.out / "errors.csv", tmp_path / "retried"
 
     bulk.again()
 
-    assert set(bulk.audio()) == {"row-000001.wav", "row-000002.wav"}
+    assert set(bulk.audio()) == {"row-000002.wav"}
     assert [row["id"] for row in bulk.rows("results.csv")] == ["row-000002"]
     assert bulk.rows("errors.csv") == []
+
+
+def test_a_header_alone_has_nothing_to_speak_and_needs_no_server(bulk: Bulk) -> None:
+    summary = bulk.speak("id,text\n")
+
+    assert list(summary.lines()) == ["The table has a header and no rows: nothing to speak."]
+    assert (bulk.rows("results.csv"), bulk.rows("errors.csv")) == ([], [])
+    assert (bulk.said.getvalue(), bulk.wire.requests) == ("", [])
+
+
+# --- another table -----------------------------------------------------------
+
+
+def refuse(bulk: Bulk, count: int) -> None:
+    """Run, and see that it changes nothing."""
+    results, asked = bulk.rows("results.csv"), len(bulk.wire.requests)
+    with pytest.raises(
+        FolderError, match=rf"; {count} of them are not in .*another --out"
+    ) as error:
+        bulk.again()
+
+    assert "\n" not in error.value.message
+    assert bulk.rows("results.csv") == results
+    assert len(bulk.wire.requests) == asked
+
+
+def test_another_table_is_refused_where_it_would_drop_results(bulk: Bulk, tmp_path: Path) -> None:
+    bulk.speak("text\nOne.\nTwo.\n")
+    bulk.source = tmp_path / "other.csv"
+    bulk.source.write_text("text\nOne.\nOf another story.\nThree.\n")
+
+    refuse(bulk, 1)
+
+
+def test_the_errors_of_a_folder_are_refused_by_it(bulk: Bulk) -> None:
+    bulk.speak("id,text\na,One.\nb,Two.\nc,Bad [fail].\n")
+    bulk.source = bulk.out / "errors.csv"
+
+    refuse(bulk, 2)
+
+
+def test_another_table_is_taken_where_it_drops_nothing(bulk: Bulk, tmp_path: Path) -> None:
+    bulk.speak(numbered(2) + "c,Bad [fail].\n")
+    bulk.source = tmp_path / "longer.csv"
+
+    summary = bulk.speak(numbered(4))
+
+    assert bulk.wire.created[1:] == [["n2", "n3"]]
+    assert (summary.spoken_before, summary.failures) == (2, ())
+
+
+def test_a_table_may_be_edited_and_the_display_is_told(bulk: Bulk) -> None:
+    bulk.speak(numbered(4))
+
+    bulk.speak("id,text\nn0,Line 0.\nn1,Edited.\n")
+
+    assert [row["id"] for row in bulk.rows("results.csv")] == ["n0", "n1"]
+    assert set(bulk.audio()) == {f"n{number}.wav" for number in range(4)}
+    said = bulk.said.getvalue()
+    assert "Edited since they were spoken, to be spoken again: 1.\n" in said
+    assert "Spoken, and taken out of the table since: 2. Their audio stays" in said
+
+
+def test_a_table_that_keeps_none_of_its_rows_is_another_table(bulk: Bulk) -> None:
+    bulk.speak(numbered(2))
+    bulk.source.write_text("id,text\nx,New.\n")
+
+    refuse(bulk, 2)
 
 
 def test_a_folder_that_was_moved_goes_on_where_it_is(bulk: Bulk, tmp_path: Path) -> None:

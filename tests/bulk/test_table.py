@@ -91,6 +91,13 @@ def test_a_cell_beyond_the_csv_modules_own_limit_is_read(tmp_path: Path) -> None
     assert csv.field_size_limit() == limit
 
 
+def test_a_header_alone_is_a_table_without_rows(tmp_path: Path) -> None:
+    table = table_of(tmp_path, b"id,text\n\n")
+
+    assert (table.columns, table.rows) == (("id", "text"), ())
+    assert table.source == str(tmp_path / "lines.csv")
+
+
 def test_other_delimiters_are_read_when_named(tmp_path: Path) -> None:
     assert texts(table_of(tmp_path, b"id;text\n1;Hello, world\n", ";")) == {"1": "Hello, world"}
     assert texts(table_of(tmp_path, b"id\ttext\n1\tHello\n", "\t")) == {"1": "Hello"}
@@ -105,7 +112,6 @@ def test_other_delimiters_are_read_when_named(tmp_path: Path) -> None:
         (b"", "is empty; its first line must name the columns."),
         (b"\n\n", "is empty; its first line must name the columns."),
         (b"\xef\xbb\xbf", "is empty; its first line must name the columns."),
-        (b"id,text\n\n", "has a header and no rows."),
         (b"id,words\n1,a\n", "line 1: column 'text' not found; found 'id,words'."),
         (
             b"id;text\n1;Hello, world\n",

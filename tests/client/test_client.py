@@ -15,6 +15,7 @@ from tests.support import free_port
 from voicemill.client import (
     AudioMismatchError,
     Client,
+    ClientError,
     ServerProblemError,
     ServerUnreachableError,
     retry_after_seconds,
@@ -109,14 +110,33 @@ def test_a_server_that_is_not_there_is_named_within_the_patience() -> None:
     assert time.monotonic() - began < 3.0
 
 
-@pytest.mark.parametrize("url", ["ftp://example", "nowhere", "http://[::1", ""])
+@pytest.mark.parametrize(
+    "url", ["ftp://example", "nowhere", "localhost:8080", "http://[::1", "http://", ""]
+)
 def test_a_url_that_is_none_is_refused_at_once(url: str) -> None:
-    began = time.monotonic()
+    with pytest.raises(ClientError, match="no address"):
+        Client(url)
 
-    with pytest.raises(ServerUnreachableError, match="no address"), Client(url) as client:
-        client.models()
 
-    assert time.monotonic() - began < 1.0
+def test_a_proxy_of_the_environment_that_cannot_be_used_is_named(
+    wire: WireDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", "ftp://127.0.0.1:1")
+
+    with pytest.raises(ClientError, match=r"proxy in the environment can't be used: .*ftp"):
+        Client("http://voicemill.example")
+    with Client(wire.url) as client:
+        assert [model["id"] for model in client.models()] == ["tone"]
+
+
+def test_a_client_that_gave_up_does_not_try_again(wire: WireDouble) -> None:
+    wire.drops = 2
+    with Client(wire.url) as client:
+        client.give_up()
+        with pytest.raises(ServerUnreachableError):
+            client.models()
+
+    assert len(wire.requests) == 1
 
 
 def test_an_answer_of_another_service_is_told_apart(wire: WireDouble) -> None:

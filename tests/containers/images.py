@@ -17,18 +17,26 @@ from dockerfile_parse import DockerfileParser
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILES = ("api/Dockerfile", "worker/Dockerfile")
-REFERENCE = re.compile(r"\$\{(?P<name>[A-Z_]+)(?::-(?P<default>[^}]*))?\}")
+REFERENCE = re.compile(r"\$\{(?P<name>[A-Z_]+)(?::-(?P<default>[^${}]*))?\}")
+"""A variable with its default, which holds no other: of nested ones the innermost."""
 
 
-def references(text: str) -> dict[str, str]:
-    """Variables that a compose file reads, each with its default."""
-    return {match["name"]: match["default"] or "" for match in REFERENCE.finditer(text)}
+def references(text: str) -> dict[str, set[str]]:
+    """Variables that a compose file reads, each with the defaults it has in different places."""
+    found: dict[str, set[str]] = {}
+    while match := REFERENCE.search(text):
+        found.setdefault(match["name"], set()).add(match["default"] or "")
+        text = text.replace(match[0], "")
+    return found
 
 
 def interpolate(value: Any, variables: Mapping[str, str]) -> Any:
     """A value of the compose file with its variables filled in; unset ones take their default."""
     if isinstance(value, str):
-        return REFERENCE.sub(lambda m: variables.get(m["name"]) or m["default"] or "", value)
+        while match := REFERENCE.search(value):
+            filled = variables.get(match["name"]) or match["default"] or ""
+            value = value.replace(match[0], filled)
+        return value
     if isinstance(value, dict):
         return {key: interpolate(inner, variables) for key, inner in value.items()}
     if isinstance(value, list):
@@ -55,9 +63,10 @@ def services(**variables: str) -> dict[str, dict[str, Any]]:
 
 
 def seconds(duration: str) -> int:
-    """``75s`` as a number."""
-    assert duration.endswith("s")
-    return int(duration[:-1])
+    """``20s`` or ``1m30s`` as a number."""
+    match = re.fullmatch(r"(?:(\d+)m)?(\d+)s", duration)
+    assert match, duration
+    return 60 * int(match[1] or 0) + int(match[2])
 
 
 @dataclass

@@ -55,7 +55,10 @@ def test_the_services_are_the_parts_of_the_product() -> None:
 
 
 def test_env_example_explains_every_variable_with_its_default() -> None:
-    assert env_example() == references(compose_text())
+    defaults = {name: " ".join(found - {""}) for name, found in references(compose_text()).items()}
+    # Unset, it is left to the GPU worker, and the CPU worker's engine speaks for the API.
+    assert defaults.pop("VOICEMILL_GPU_ENGINE") == "transformers"
+    assert env_example() == {**defaults, "VOICEMILL_GPU_ENGINE": ""}
     lines = (ROOT / ".env.example").read_text("utf-8").splitlines()
     assigned = [n for n, line in enumerate(lines) if line and not line.startswith("#")]
     # A variable has its explanation above it, or shares that of the group it stands in.
@@ -138,11 +141,71 @@ def test_the_environment_of_each_part_is_made_of_settings_that_exist(name: str) 
     assert given <= known
 
 
+@pytest.mark.parametrize("stop_seconds", ["", "5", "600"])
 @pytest.mark.parametrize("name", ["worker", "worker-gpu"])
-def test_a_worker_is_given_longer_to_stop_than_its_soft_shutdown_takes(name: str) -> None:
-    service = services()[name]
+def test_a_worker_is_given_longer_to_stop_than_its_soft_shutdown_takes(
+    name: str, stop_seconds: str
+) -> None:
+    service = services(VOICEMILL_STOP_SECONDS=stop_seconds)[name]
 
+    assert own_settings(service).stop_seconds == float(stop_seconds or 30)
     assert seconds(service["stop_grace_period"]) > own_settings(service).stop_seconds + 31
+
+
+@pytest.mark.parametrize(
+    ("variables", "speaks"),
+    [
+        ({}, "worker"),
+        ({"VOICEMILL_ENGINE": "piper"}, "worker"),
+        ({"VOICEMILL_GPU_ENGINE": "cosyvoice"}, "worker-gpu"),
+        ({"VOICEMILL_ENGINE": "piper", "VOICEMILL_GPU_ENGINE": "cosyvoice"}, "worker-gpu"),
+    ],
+    ids=["default", "cpu", "gpu", "both"],
+)
+def test_a_job_that_names_no_model_goes_to_the_engine_of_a_worker(
+    variables: dict[str, str], speaks: str
+) -> None:
+    engines = {name: own_settings(services(**variables)[name]).engine for name in OURS[:-1]}
+
+    assert engines["api"] == engines["clerk"] == engines[speaks]
+    assert engines["worker"] == variables.get("VOICEMILL_ENGINE", "hibari")
+    assert engines["worker-gpu"] == variables.get("VOICEMILL_GPU_ENGINE", "transformers")
+
+
+@pytest.mark.parametrize("name", ["worker", "worker-gpu", "clerk"])
+def test_whoever_gives_up_an_item_is_told_when(name: str) -> None:
+    variables = {"VOICEMILL_MAX_ATTEMPTS": "5", "VOICEMILL_LEASE_SECONDS": "20"}
+
+    settings = own_settings(services(**variables)[name])
+
+    assert (settings.max_attempts, settings.lease_seconds) == (5, 20.0)
+
+
+@pytest.mark.parametrize("name", ["worker", "worker-gpu"])
+def test_the_limits_of_a_child_are_settings_of_the_env_file(name: str) -> None:
+    settings = own_settings(
+        services(
+            VOICEMILL_MAX_TASKS_PER_CHILD="7",
+            VOICEMILL_MAX_ITEMS_PER_CHILD="70",
+            VOICEMILL_MAX_AGE_SECONDS="3600",
+            VOICEMILL_HOST_MEMORY_LIMIT="2x",
+        )[name]
+    )
+
+    assert settings.max_tasks_per_child == 7
+    assert settings.max_items_per_child == 70
+    assert settings.max_age_seconds == 3600.0
+    assert str(settings.host_memory_limit) == "2x"
+
+
+def test_what_is_not_set_is_what_the_settings_have_themselves() -> None:
+    given, own = own_settings(services()["worker"]), Settings.from_env({})
+
+    for name in (
+        *("engine", "engine_options", "max_tasks_per_child", "max_items_per_child"),
+        *("max_age_seconds", "host_memory_limit", "max_attempts", "lease_seconds", "stop_seconds"),
+    ):
+        assert getattr(given, name) == getattr(own, name), name
 
 
 def test_the_gpu_worker_reserves_a_device_and_reads_models_from_a_read_only_folder() -> None:

@@ -21,7 +21,8 @@ from tests.containers.images import command_of, compose, image_of, seconds, serv
 from tests.support import free_port, wait_until
 
 PASSWORD = "s3cret"
-PARTS = ("clerk", "worker", "api", "flower")
+ON_A_GPU = {"VOICEMILL_GPU_ENGINE": "tone", "VOICEMILL_GPU_ENGINE_OPTIONS": '{"fail": 0}'}
+"""An ``.env`` by which the GPU worker runs where there is no GPU."""
 READY_SECONDS = 90
 LOG_CHARACTERS = 3000
 
@@ -31,21 +32,29 @@ class Host:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._services = services(REDIS_PASSWORD=PASSWORD)
+        self.read_env({})
         self._ports = {"6379": free_port(), "8080": free_port(), "5555": free_port()}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.api = f"http://127.0.0.1:{self._ports['8080']}"
         self.flower = f"http://127.0.0.1:{self._ports['5555']}"
 
+    def read_env(self, variables: Mapping[str, str]) -> None:
+        """Take the services as they are with these lines in ``.env``."""
+        self._services = services(REDIS_PASSWORD=PASSWORD, **variables)
+
     def start_redis(self) -> None:
-        """Valkey with the configuration that compose hands to it."""
-        data = self._folder / "data"
+        """The service's own command, with the program, the paths and the port of this machine."""
+        service = self._services["redis"]
+        (mount,) = service["configs"]
+        data, path = self._folder / "data", self._folder / Path(mount["target"]).name
         data.mkdir()
-        config = compose(REDIS_PASSWORD=PASSWORD)["configs"]["redis"]["content"]
+        config = compose(REDIS_PASSWORD=PASSWORD)["configs"][mount["source"]]["content"]
         config = config.replace("dir /data", f"dir {data}")
-        path = self._folder / "redis.conf"
         path.write_text(f"{config}port {self._ports['6379']}\nbind 127.0.0.1\n")
-        self._spawn("redis", [str(get_binary_path()), str(path)], self._folder, {})
+        here = {"valkey-server": str(get_binary_path()), mount["target"]: str(path)}
+        assert here.keys() <= set(service["command"])
+        command = [here.get(word, word) for word in service["command"]]
+        self._spawn("redis", command, self._folder, {})
         wait_until(self.redis_answers, what="Redis")
 
     def redis_answers(self) -> bool:
@@ -143,11 +152,20 @@ def host(tmp_path: Path) -> Iterator[Host]:
 
 
 @pytest.mark.full
-def test_the_services_become_healthy_speak_and_stop_when_told(host: Host) -> None:
+@pytest.mark.parametrize(
+    ("worker", "variables", "engine"),
+    [("worker", {}, "hibari"), ("worker-gpu", ON_A_GPU, "tone")],
+    ids=["cpu", "gpu"],
+)
+def test_the_services_become_healthy_speak_and_stop_when_told(
+    host: Host, worker: str, variables: dict[str, str], engine: str
+) -> None:
+    host.read_env(variables)
     host.start_redis()
-    for name in PARTS:
+    parts = ("clerk", worker, "api", "flower")
+    for name in parts:
         host.start(name)
-    for name in PARTS:
+    for name in parts:
         host.wait_until_healthy(name)
 
     created = httpx.post(f"{host.api}/v1/jobs", json={"inputs": [{"input": "Good morning."}]})
@@ -155,11 +173,11 @@ def test_the_services_become_healthy_speak_and_stop_when_told(host: Host) -> Non
     items = httpx.get(f"{host.api}/v1/jobs/{job['id']}/items").json()["data"]
 
     assert job["status"] == "completed"
-    assert [item["status"] for item in items] == ["succeeded"]
+    assert [(item["status"], item["engine"]) for item in items] == [("succeeded", engine)]
     assert Path(items[0]["audio_path"]).stat().st_size == items[0]["size_bytes"]
     assert httpx.get(f"{host.flower}/workers").status_code == 401
     assert httpx.get(f"{host.flower}/workers", auth=("voicemill", "voicemill")).is_success
-    assert {name: host.stop(name) for name in reversed(PARTS)} == dict.fromkeys(PARTS, 0)
+    assert {name: host.stop(name) for name in reversed(parts)} == dict.fromkeys(parts, 0)
 
 
 def test_redis_refuses_whoever_has_no_password_and_keeps_everything(host: Host) -> None:
@@ -169,3 +187,4 @@ def test_redis_refuses_whoever_has_no_password_and_keeps_everything(host: Host) 
         host.redis(None).ping()
     wanted = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
     assert host.redis(PASSWORD).config_get(*wanted) == wanted
+    assert host.stop("redis") == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,50 @@ def test_the_wire_shows_gpu_children_and_queue() -> None:
     assert {"name": "store", "ok": True, "detail": "Redis answers."} in wire["checks"]
 
 
+def test_a_device_is_shown_once_with_what_each_child_has_of_it() -> None:
+    def child(pid: int, uuid: str, used: int, own: int | None, reason: str | None) -> Any:
+        use = {"own_bytes": own, "measured_by": own and "process", "reason": reason}
+        device = {"uuid": uuid, "name": "GPU", "total_bytes": 100, "used_bytes": used, **use}
+        gpu = {"devices": [device], "reason": None if own else "GPU-b: GPU is lost"}
+        return {"id": str(pid), "pid": pid, "node": "w@host", "gpu": gpu}
+
+    seen = (
+        child(1, "GPU-a", 50, 20, None),
+        child(2, "GPU-a", 60, None, "not listed"),
+        child(3, "GPU-c", 7, 5, None),
+    )
+    wire = judge(replace(GOOD, children=seen), ROOM, SETTINGS).to_wire()
+    shared = [
+        {"pid": 1, "own_bytes": 20, "measured_by": "process", "reason": None},
+        {"pid": 2, "own_bytes": None, "measured_by": None, "reason": "not listed"},
+    ]
+    alone = [{"pid": 3, "own_bytes": 5, "measured_by": "process", "reason": None}]
+    sizes = {"name": "GPU", "total_bytes": 100}
+    assert wire["gpu"]["w@host"] == {
+        "devices": [
+            {"uuid": "GPU-a", **sizes, "used_bytes": 60, "children": shared},
+            {"uuid": "GPU-c", **sizes, "used_bytes": 7, "children": alone},
+        ],
+        "reason": "GPU-b: GPU is lost",
+    }
+
+
 def test_free_space_is_known_before_the_folder_is_made(tmp_path: Path) -> None:
-    assert free_bytes_at(tmp_path / "not" / "yet" / "there") > 0
+    found = free_bytes_at(tmp_path / "not" / "yet" / "there")
+    assert isinstance(found, int)
+    assert found > 0
+
+
+def test_a_folder_that_can_never_be_made_is_no_room(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    settings = Settings(engine="tone", output_dir=tmp_path / "file" / "out", free_space_floor_mb=0)
+
+    found = free_bytes_at(settings.output_dir)
+
+    assert isinstance(found, NotADirectoryError)
+    health = judge(GOOD, found, settings)
+    assert [check.name for check in health.checks if not check.ok] == ["disk"]
+    assert health.checks[-1].detail == f"{settings.output_dir} can't be looked at: Not a directory."
 
 
 def test_a_store_that_is_away_is_a_verdict_and_not_an_error(own_valkey: Valkey) -> None:
@@ -114,4 +157,4 @@ def test_a_child_that_leaves_is_shown_and_is_no_slot(store: Store) -> None:
     store.beat_child(child, 60, takes_work=False)
     snapshot = store.snapshot()
     assert snapshot.slots == {"tone": 0}
-    assert [one["id"] for one in snapshot.children] == ["c1"]
+    assert [(one["id"], one["takes_work"]) for one in snapshot.children] == [("c1", False)]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.small_disk import run_on_small_disk
 from tests.support import wait_until
 from voicemill.errors import OutputError
 from voicemill.outputs import audio_path, write_audio
@@ -88,6 +89,26 @@ def test_a_rename_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"a\.wav could not be written: Is a directory\."):
         write_audio(tmp_path / "a.wav", b"RIFF")
     assert list(tmp_path.iterdir()) == [tmp_path / "a.wav"]
+
+
+def test_a_full_disk_has_a_name_of_its_own_and_keeps_no_half_file(tmp_path: Path) -> None:
+    writer = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from voicemill.errors import DiskFullError\n"
+        "from voicemill.outputs import write_audio\n"
+        "folder = Path(sys.argv[1])\n"
+        "write_audio(folder / 'a.wav', bytes(30_000))\n"
+        "try:\n"
+        "    write_audio(folder / 'b.wav', bytes(90_000))\n"
+        "except DiskFullError as error:\n"
+        "    print(error.code, error.retryable, error.message)\n"
+        "print([path.name for path in folder.iterdir()])\n"
+    )
+    said, kept = run_on_small_disk(tmp_path, writer).splitlines()
+    path = tmp_path / "b.wav"
+    assert said == f"disk_full True {path} could not be written: No space left on device."
+    assert kept == "['a.wav']"
 
 
 def test_a_disk_that_takes_no_more_is_a_named_error_and_leaves_nothing(tmp_path: Path) -> None:

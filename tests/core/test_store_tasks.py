@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.support import TONE, inputs, wait_until
 from voicemill.costs import CostModel
-from voicemill.jobs import ItemAudio, ItemError, ItemStatus, JobStatus, new_job_id
+from voicemill.errors import StoreRefusedError
+from voicemill.jobs import ItemAudio, ItemError, ItemInput, ItemStatus, JobStatus, new_job_id
 from voicemill.store import AdmittedTask, ChildRecord, StartedTask, Store
 
 SECOND_PER_ITEM = CostModel(1.0, 0.0)
@@ -170,7 +173,7 @@ def test_items_a_dead_child_had_not_started_lose_no_attempt(store: Store) -> Non
     store.start_items(task, [0], 60)
     assert store.release_child("c1", "tone", max_attempts=3, message="It was killed.")
     assert [item.attempts for item in store.items(job_id)] == [1, 0, 0, 0]
-    assert store.slots("tone") == 0
+    assert store.snapshot().slots == {"tone": 0}
     child(store)
     again = start(store, admit(store, batch_seconds=9, most=1)[0])
     assert again.indexes == (0,), "a retried item travels alone"
@@ -275,6 +278,84 @@ def test_items_of_every_page_read_back_in_order(store: Store, count: int) -> Non
     job_id = submit(store, *texts)
     assert [item.input.text for item in store.items(job_id, limit=5000)] == texts
     assert store.item(job_id, f"row-{count:06d}").input.text == texts[-1]
+
+
+class GivenUp(list[ItemInput]):
+    """Items whose job is given up by the clerk while they are being stored."""
+
+    def __init__(self, store: Store, items: list[ItemInput], *, reads: int) -> None:
+        super().__init__(items)
+        self.store = store
+        self.reads = reads
+        """Reads of a page or of the length that go well."""
+
+    def read(self) -> None:
+        self.reads -= 1
+        if self.reads < 0:
+            self.store.abandon_unfinished(0)
+
+    def __getitem__(self, place: Any) -> Any:
+        self.read()
+        return super().__getitem__(place)
+
+    def __len__(self) -> int:
+        self.read()
+        return super().__len__()
+
+
+@pytest.mark.parametrize("reads", [1, 2], ids=["before a page", "before it opens"])
+def test_a_job_that_is_given_up_while_it_is_stored_is_no_success(store: Store, reads: int) -> None:
+    items = GivenUp(store, inputs("one"), reads=reads)
+    with pytest.raises(StoreRefusedError, match="job_1 was given up before all of its items"):
+        store.create_job("job_1", "default", items, {})
+    assert store.job("job_1").status is JobStatus.FAILED
+    assert store.snapshot().queued_characters == {}
+
+
+def test_what_waits_is_counted_in_items_and_characters_until_it_is_started(store: Store) -> None:
+    child(store)
+    first = submit(store, "four", "seven..")
+    second = submit(store, "ten letter")
+    assert waiting(store) == (3, 21)
+    task, _ = (start(store, one) for one in admit(store, batch_seconds=1))
+    assert waiting(store) == (1, 10)
+    store.start_items(task, [0], 60)
+    store.fail_item(task, 0, ERROR, max_attempts=3)
+    assert waiting(store) == (2, 14)
+    store.cancel(first)
+    assert waiting(store) == (1, 10)
+    store.cancel(second)
+    assert waiting(store) == (0, 0)
+
+
+def waiting(store: Store) -> tuple[int, int]:
+    """Items that were not let in, and their characters."""
+    snapshot = store.snapshot()
+    return snapshot.queued["tone"], snapshot.queued_characters["tone"]
+
+
+def test_the_oldest_item_is_the_one_that_came_first_and_was_not_started(store: Store) -> None:
+    child(store)
+    assert store.oldest_item_seconds() is None
+    first = submit(store, "a", tenant="ann")
+    wait_until(lambda: store.snapshot().at > store.job(first).created_at + 0.01)
+    second = submit(store, "b", tenant="bob")
+    assert is_oldest(store, first)
+    store.cancel(first)
+    assert is_oldest(store, second)
+    (task,) = admit(store)
+    assert is_oldest(store, second), "admitted is not started"
+    start(store, task)
+    assert store.oldest_item_seconds() is None
+
+
+def is_oldest(store: Store, job_id: str) -> bool:
+    """True when the oldest item is this job's, by the store's clock."""
+    came = store.job(job_id).created_at
+    before = store.snapshot().at - came
+    age = store.oldest_item_seconds()
+    # The snapshot tells its clock to the tenth of a millisecond.
+    return age is not None and before - 0.001 <= age <= store.snapshot().at - came + 0.001
 
 
 def test_a_submission_that_stops_half_way_fails_and_runs_nothing(store: Store) -> None:

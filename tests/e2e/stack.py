@@ -38,7 +38,7 @@ class Stack:
 
     def start(self) -> None:
         """Start, and wait for the line ``ready URL``."""
-        with (self.home.parent / "up.stderr").open("w") as log:
+        with (self.home.parent / "up.stderr").open("a") as log:
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, str(ROOT / "scripts/up.py"), "--home", str(self.home)),
@@ -226,7 +226,7 @@ class Worker:
                 start_new_session=True,
             )
         wait_until(
-            lambda: store.slots("tone") > 0 or self._process.poll() is not None,
+            lambda: store.snapshot().slots.get("tone", 0) > 0 or self._process.poll() is not None,
             30,
             f"a child that takes work\n{self.log}",
         )

@@ -64,5 +64,5 @@ def test_an_engine_that_cannot_load_ends_the_worker_and_says_why(
     options = json.dumps({"no_such_option": 1})
     with Worker(redis_url, tmp_path, VOICEMILL_ENGINE_OPTIONS=options) as worker:
         wait_until(lambda: worker.exit_status is not None, 30, "the end of the worker")
-        assert worker.exit_status == 3
+        assert worker.exit_status == 4
         assert "no_such_option" in worker.log

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -96,7 +98,7 @@ def test_a_lock_agrees_with_the_one_the_tests_run_on(lock: Path) -> None:
         ("api.txt", ["server", "api"], []),
         ("worker.txt", ["server", "worker", "hibari"], []),
         ("worker-gpu.txt", ["server", "worker", "transformers"], []),
-        ("flower.txt", ["server", "worker", "flower"], []),
+        ("flower.txt", ["server", "flower"], []),
     ],
 )
 def test_a_lock_satisfies_what_pyproject_asks_for(
@@ -121,6 +123,54 @@ def test_the_api_image_gets_no_engine_and_the_worker_image_no_web_server() -> No
         not {"numpy", "onnxruntime", "soundfile"} & versions(ROOT / "requirements/api.txt").keys()
     )
     assert not {"flask", "gunicorn"} & versions(ROOT / "requirements/worker.txt").keys()
+
+
+def test_the_flower_image_gets_none_of_the_worker_s_own_packages() -> None:
+    own = {one.name for one in requirements_of(["worker", "hibari"], [])}
+
+    assert {"numpy", "soundfile", "psutil"} <= own
+    assert own & versions(ROOT / "requirements/flower.txt").keys() <= {"httpx", "rich"}
+
+
+WITHOUT = """
+import json, sys
+
+absent = set(json.loads(sys.argv[1]))
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name in absent:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+
+import flower.command
+from worker.app import app
+
+app.loader.import_default_modules()
+print(*(name for name in app.tasks if name.startswith("voicemill.")))
+"""
+
+
+def test_the_lock_of_flower_has_all_that_its_page_imports_from_the_worker() -> None:
+    locked = versions(ROOT / "requirements/flower.txt").keys()
+    absent = [
+        module
+        for module, owners in packages_distributions().items()
+        if not {canonicalize_name(owner) for owner in owners} & locked
+    ]
+    assert {"flask", "pytest"} <= set(absent)
+
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, json.dumps(absent)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["voicemill.synthesize"]
 
 
 def make_package(folder: Path, name: str, metadata: str) -> None:

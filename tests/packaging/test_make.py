@@ -45,6 +45,16 @@ def test_torch_is_installed_at_an_exact_version_and_only_with_everything() -> No
     assert "'torch==" in dry_run("venv-all")
 
 
+def test_clean_removes_whatever_git_is_told_not_to_keep_but_what_is_a_persons_own() -> None:
+    made, _, own = (ROOT / ".gitignore").read_text("utf-8").partition("# Of one machine")
+    ignored = {line.strip("/") for line in made.splitlines() if line.startswith("/")}
+
+    removed = set(dry_run("clean").split())
+
+    assert {".venv", ".demo", "out"} <= ignored <= removed
+    assert not {line.strip("/") for line in own.splitlines() if line} & removed
+
+
 @pytest.mark.parametrize("script", ["scripts/check", "scripts/lock", ".ci/run"])
 def test_each_shell_script_can_be_read_and_run(script: str) -> None:
     shell = (ROOT / script).read_text("utf-8").splitlines()[0].split("/")[-1].split()[-1]

@@ -13,6 +13,7 @@ from scripts import up
 from scripts.stack import ports
 from scripts.stack.errors import EXIT_USAGE, CannotStartError
 from scripts.stack.home import Home, redis_config
+from tests.support import free_port
 
 
 def mode_of(file: Path) -> int:
@@ -33,13 +34,22 @@ def test_secrets_are_made_once_and_are_the_owners_alone(home: Home) -> None:
         url, login = home.prepare_redis(7000, 1 << 30), home.prepare_flower()
     finally:
         os.umask(before)
-    for file in (home.path / "redis.password", home.redis_config, home.flower_login):
+    for file in (home.redis_password, home.redis_config, home.flower_login):
         assert mode_of(file) == 0o600
     assert mode_of(home.redis) == 0o700
     assert home.prepare_redis(7000, 1 << 30) == url
     assert home.prepare_flower() == login
     assert home.redis_url.read_text() == f"{url}\n"
     assert len(login.partition(":")[2]) >= 20
+
+
+def test_a_home_knows_the_url_of_its_own_redis(home: Home, tmp_path: Path) -> None:
+    assert not home.starts_redis_at("redis://:word@127.0.0.1:7000/0")
+    url = home.prepare_redis(7000, 1 << 30)
+    home.keep_port("redis", 7000)
+    assert home.starts_redis_at(url)
+    assert not home.starts_redis_at(url.replace("7000", "7001"))
+    assert not Home(tmp_path / "other").starts_redis_at(url)
 
 
 def test_two_homes_have_two_passwords(tmp_path: Path) -> None:
@@ -95,6 +105,42 @@ def test_a_port_that_is_reserved_can_be_listened_on_by_a_part_and_taken_by_nobod
             part.accept()[0].close()
 
 
+def reserved(home: Home, part: str, port: int = 0) -> int:
+    with ports.reserve_for(home, part, "127.0.0.1", port) as holder:
+        return ports.port_of(holder)
+
+
+def test_a_free_port_is_the_same_at_the_next_start_of_its_home(home: Home) -> None:
+    first = {part: reserved(home, part) for part in ("redis", "api")}
+    assert {part: reserved(Home(home.path), part) for part in first} == first
+
+
+def test_a_kept_port_that_somebody_else_has_now_is_replaced_and_said(
+    home: Home, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = reserved(home, "redis")
+    with socket.create_server(("127.0.0.1", kept)):
+        fresh = reserved(home, "redis")
+    assert fresh != kept
+    assert caplog.messages == [
+        f"redis gets port {fresh}: its former one, {kept}, is in use; correct what names it"
+    ]
+    assert reserved(home, "redis") == fresh
+
+
+def test_a_port_that_is_asked_for_is_not_the_one_that_is_kept(home: Home) -> None:
+    kept, asked = reserved(home, "api"), free_port()
+    assert reserved(home, "api", asked) == asked
+    assert reserved(home, "api") == kept
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"api": 1'])
+def test_a_list_of_ports_that_cannot_be_read_is_written_anew(home: Home, text: str) -> None:
+    home.ports.write_text(text)
+    kept = reserved(home, "api")
+    assert reserved(home, "api") == kept
+
+
 def refusal(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
     """The one line that the command ends with."""
     assert up.main(flags) == EXIT_USAGE
@@ -140,21 +186,32 @@ def test_a_home_that_runs_already_is_refused(
         assert "Another stack runs in" in refusal(capsys, "--home", str(home.path))
 
 
-def test_a_bad_variable_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "text", "wanted"),
+    [
+        ("workers", "many", "a whole number of 1 or more"),
+        ("engine-options", "nope", 'a JSON object such as {"load_seconds": 3}'),
+        ("engine-options", "[1]", 'a JSON object such as {"load_seconds": 3}'),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_named_with_what_is_wanted(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    text: str,
+    wanted: str,
 ) -> None:
-    monkeypatch.setenv("VOICEMILL_WORKERS", "many")
-    line = refusal(capsys, "--home", str(tmp_path))
-    assert line == ("VOICEMILL_WORKERS='many' can't be used: give a whole number of 1 or more.\n")
-
-
-def test_a_bad_flag_says_what_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        up.main(["--port", "eighty"])
+        up.main([f"--{name}", text])
     assert caught.value.code == EXIT_USAGE
-    assert "argument --port: 'eighty' can't be used: give a port from 0 to 65535" in (
-        capsys.readouterr().err
-    )
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.endswith(f"argument --{name}: {text!r} can't be used: give {wanted}")
+
+    variable = f"VOICEMILL_{name.replace('-', '_').upper()}"
+    monkeypatch.setenv(variable, text)
+    line = refusal(capsys, "--home", str(tmp_path))
+    assert line == f"{variable}={text!r} can't be used: give {wanted}.\n"
 
 
 @pytest.mark.full

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.stack.errors import StackError, StopRequested
+from scripts.stack.errors import CannotStartError, StackError, StopRequested
 from scripts.stack.home import Home
 from scripts.stack.parts import ROOT
 from scripts.stack.signals import Signals
@@ -23,13 +23,7 @@ from tests.support import wait_until
 from tests.up.stand_ins import MARKER, program
 
 WAITS = "import time; print('up', flush=True); time.sleep(600)"
-STAYS = (
-    "import signal; "
-    "signal.signal(signal.SIGTERM, signal.SIG_IGN); "
-    "signal.signal(signal.SIGQUIT, signal.SIG_IGN); "
-)
-DEAF = STAYS + WAITS
-ENDS_BY_QUIT = STAYS + "signal.signal(signal.SIGQUIT, signal.SIG_DFL); " + WAITS
+DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + WAITS
 DIES = "import sys; print('no engine here', flush=True); sys.exit(7)"
 WITH_A_DEAF_CHILD = (
     f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {DEAF!r}]); {WAITS}"
@@ -148,6 +142,28 @@ def test_a_status_that_no_other_start_would_change_ends_it_at_once(
     assert str(caught.value).splitlines()[1:] == ["no engine here"]
 
 
+def test_a_part_that_refuses_its_settings_ends_it_with_the_line_that_says_why(
+    home: Home, supervisor: Supervisor
+) -> None:
+    home.log("proud").write_text("[01:00: CRITICAL/Main] an older reason\n")
+    said = "[02:00: INFO/Main] begins\n[02:00: CRITICAL/Child-1] no option 'nope'\n"
+    source = f"import sys; print({said!r} + '[02:01: CRITICAL/Main] stops'); sys.exit(9)"
+    supervisor.start(replace(program("proud", source, home.path), misconfigured_status=9))
+    with pytest.raises(CannotStartError) as caught:
+        supervisor.wait_for(lambda: False, 20)
+    assert str(caught.value) == "no option 'nope'"
+
+
+def test_a_part_that_refuses_its_settings_without_a_word_is_named_with_its_log(
+    home: Home, supervisor: Supervisor
+) -> None:
+    silent = program("silent", "import sys; sys.exit(9)", home.path)
+    supervisor.start(replace(silent, misconfigured_status=9))
+    with pytest.raises(CannotStartError) as caught:
+        supervisor.wait_for(lambda: False, 20)
+    assert str(caught.value) == f"silent refuses its settings; see {home.log('silent')}."
+
+
 def test_a_program_that_is_not_there_counts_as_a_death(home: Home, supervisor: Supervisor) -> None:
     part = program("absent", "", home.path)
     supervisor.start(replace(part, argv=(str(home.path / "nothing"),)))
@@ -155,24 +171,19 @@ def test_a_program_that_is_not_there_counts_as_a_death(home: Home, supervisor: S
         supervisor.wait_for(lambda: False, 20)
 
 
-def test_a_deaf_part_gets_quit_and_then_is_killed_with_its_children(
+def test_a_deaf_part_is_killed_with_its_children(
     home: Home, supervisor: Supervisor, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "up")
-    options = {"stop_seconds": 0.2, "quit_seconds": 0.5}
-    supervisor.start(program("deaf", DEAF, home.path, **options))
-    supervisor.start(program("quits", ENDS_BY_QUIT, home.path, **options))
+    supervisor.start(program("deaf", DEAF, home.path, stop_seconds=0.2))
     supervisor.start(program("parent", WITH_A_DEAF_CHILD, home.path))
-    assert supervisor.wait_for(
-        lambda: all(has_started(home, name) for name in ("deaf", "quits")), 10
-    )
+    assert supervisor.wait_for(lambda: has_started(home, "deaf"), 10)
     assert supervisor.wait_for(lambda: home.log("parent").read_text().count("up") == 2, 20)
     began = time.monotonic()
     supervisor.stop()
     assert time.monotonic() - began < 5
     assert [line for line in caplog.messages if "stop" in line] == [
         "parent stopped (killed by SIGTERM)",
-        "quits stopped (killed by SIGQUIT)",
         "deaf did not stop in time; killed",
         "deaf stopped (killed by SIGKILL)",
     ]

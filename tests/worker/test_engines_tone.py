@@ -8,14 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+from ctypes.util import find_library
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.gpu.stub import CONTEXT_MIB, MIB, StubDriver
 from tests.support import wait_until
-from voicemill.errors import SettingsError, SynthesisError
+from voicemill.errors import EnginePoisonedError, SettingsError, SynthesisError
 from worker.engines.base import WARM_UP_CALLS, Samples, Segment, SynthesisOptions
 from worker.engines.tone import SAMPLE_RATE_HZ, ToneEngine, pitch, seconds
 
@@ -48,10 +50,17 @@ def speak(one: ToneEngine, text: str = TEXT, voice: str = "low", **options: Any)
     return spoken
 
 
-def process(options: dict[str, Any], text: str = TEXT) -> subprocess.Popen[str]:
+def process(options: dict[str, Any], text: str = TEXT, **env: str) -> subprocess.Popen[str]:
     """A process that loads the engine and speaks three times."""
     command = [sys.executable, "-c", SPEAKS, json.dumps(options), text]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, **env},
+    )
 
 
 def test_length_follows_the_text_and_the_speed() -> None:
@@ -112,6 +121,46 @@ def test_a_leak_is_resident_memory() -> None:
     assert 55 * 2**20 < grown < 75 * 2**20
 
 
+def test_a_leak_on_the_device_lasts_until_the_process_ends(stub_driver: StubDriver) -> None:
+    stub_driver.add_gpu()
+    leaking = process({"leak_device_mb": 1.5, "hang": 1}, **stub_driver.env)
+    with stub_driver.probe() as other:
+
+        def used() -> float:
+            return float(other.look()["devices"][0]["used_bytes"] / MIB)
+
+        wait_until(lambda: used() >= CONTEXT_MIB + WARM_UP_CALLS * 1.5, 20, "the leak")
+        assert used() == CONTEXT_MIB + WARM_UP_CALLS * 1.5
+        leaking.kill()
+        leaking.communicate(timeout=30)
+        assert used() == 0
+
+
+def test_a_device_that_is_full_is_no_memory_and_one_that_is_lost_is_poison(
+    stub_driver: StubDriver,
+) -> None:
+    device = stub_driver.add_gpu(total_mib=100)
+    with stub_driver.probe() as other:
+        assert other.take(100 - CONTEXT_MIB) is None
+        assert other.take(0.1) == "out_of_memory"
+        device.lose()
+        assert other.take(0.1) == "engine_poisoned"
+
+
+def test_a_leak_on_the_device_without_a_device_is_refused(stub_driver: StubDriver) -> None:
+    output, _ = process({"leak_device_mb": 2}, **stub_driver.env).communicate(timeout=30)
+    assert output.splitlines()[-1].endswith(
+        "VOICEMILL_ENGINE_OPTIONS: leak_device_mb=2.0 can't be used; give 0, or a machine with an "
+        "NVIDIA driver and a device (cuInit gave CUDA_ERROR_NO_DEVICE)."
+    )
+
+
+@pytest.mark.skipif(bool(find_library("cuda")), reason="this machine has a CUDA driver")
+def test_a_leak_on_the_device_without_a_driver_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"leak_device_mb=2\.0 .*libcuda\.so\.1"):
+        engine(leak_device_mb=2)
+
+
 def test_failing_calls_are_counted_after_the_warm_up() -> None:
     one = engine(fail=2)
     for _ in range(WARM_UP_CALLS):
@@ -137,6 +186,12 @@ def test_a_told_segment_fails_alone() -> None:
     assert isinstance(second, SynthesisError)
     assert isinstance(first, np.ndarray)
     assert np.array_equal(first, np.asarray(third))
+
+
+def test_a_poisoned_engine_ends_the_whole_call() -> None:
+    batch = [Segment(TEXT), Segment("{tone:poison}")]
+    with pytest.raises(EnginePoisonedError):
+        engine().synthesize(batch, "low", SynthesisOptions())
 
 
 def test_a_directive_has_no_length_and_no_sound() -> None:
@@ -189,7 +244,7 @@ def test_a_hang_ends_by_sigkill_alone() -> None:
     "options",
     [
         {"volume": 1},
-        {"leak_device_mb": 1},
+        {"leak_device_mb": "much"},
         {"load_seconds": -1},
         {"slow_factor": "2"},
         {"fail": 1.5},

@@ -22,21 +22,23 @@ LIMITS = Policy(
 )
 
 sizes = st.integers(0, 200 * GIBIBYTE)
-uses = st.none() | st.builds(MemoryUse, used=sizes, total=sizes, baseline=sizes)
+uses_known = st.builds(MemoryUse, used=sizes, total=sizes, baseline=sizes)
+uses = st.none() | uses_known
 measurements = st.builds(
     Measurements,
     tasks=st.integers(0, 10**6),
     items=st.integers(0, 10**6),
     age_seconds=st.floats(0, 10**7),
     host_memory=uses,
-    gpu_memory=uses,
+    gpu_memory=st.lists(uses_known, max_size=4).map(tuple),
     poisoned=st.booleans(),
 )
-limits = st.none() | st.one_of(
+memory_limits = st.one_of(
     st.builds(MemoryLimit, st.just("mebibytes"), st.floats(1, 10**6)),
     st.builds(MemoryLimit, st.just("share"), st.floats(0.01, 1)),
     st.builds(MemoryLimit, st.just("baseline"), st.floats(1.01, 100)),
 )
+limits = st.none() | memory_limits
 policies = st.builds(
     Policy,
     max_tasks=st.none() | st.integers(1, 10**6),
@@ -47,8 +49,8 @@ policies = st.builds(
 )
 
 
-def more(use: MemoryUse | None, extra: int) -> MemoryUse | None:
-    return use and replace(use, used=use.used + extra)
+def more(use: MemoryUse, extra: int) -> MemoryUse:
+    return replace(use, used=use.used + extra)
 
 
 @given(policy=policies, now=measurements, extra=st.integers(0, 10**12), poisoned=st.booleans())
@@ -59,8 +61,9 @@ def test_more_of_anything_never_takes_a_reason_away(
         replace(now, tasks=now.tasks + extra),
         replace(now, items=now.items + extra),
         replace(now, age_seconds=now.age_seconds + extra),
-        replace(now, host_memory=more(now.host_memory, extra)),
-        replace(now, gpu_memory=more(now.gpu_memory, extra)),
+        replace(now, host_memory=now.host_memory and more(now.host_memory, extra)),
+        replace(now, gpu_memory=tuple(more(use, extra) for use in now.gpu_memory)),
+        replace(now, gpu_memory=(*now.gpu_memory, MemoryUse(extra, extra, extra))),
         replace(now, poisoned=now.poisoned or poisoned),
     ]
     if reason_to_leave(policy, now) is not None:
@@ -108,8 +111,10 @@ def test_a_child_of_which_only_the_tasks_are_known_leaves_by_them_alone(policy: 
         ({"age_seconds": 3600.0}, Reason.AGE),
         ({"host_memory": MemoryUse(2000 * MEBIBYTE, 64 * GIBIBYTE, MEBIBYTE)}, None),
         ({"host_memory": MemoryUse(2000 * MEBIBYTE + 1, 1, 1)}, Reason.HOST_MEMORY),
-        ({"gpu_memory": MemoryUse(85, 100, 1)}, None),
-        ({"gpu_memory": MemoryUse(86, 100, 86)}, Reason.GPU_MEMORY),
+        ({"gpu_memory": (MemoryUse(85, 100, 1),)}, None),
+        ({"gpu_memory": (MemoryUse(86, 100, 86),)}, Reason.GPU_MEMORY),
+        ({"gpu_memory": (MemoryUse(85, 100, 1), MemoryUse(85, 100, 1))}, None),
+        ({"gpu_memory": (MemoryUse(1, 1000, 1), MemoryUse(86, 100, 1))}, Reason.GPU_MEMORY),
         ({"poisoned": True}, Reason.ERRORS),
     ],
 )
@@ -135,7 +140,27 @@ def test_memory_is_held_against_mib_the_whole_or_the_warm_child(
 
 
 def test_gpu_memory_that_is_not_known_is_no_reason() -> None:
-    assert reason_to_leave(LIMITS, Measurements(tasks=1, gpu_memory=None)) is None
+    assert reason_to_leave(LIMITS, Measurements(tasks=1, gpu_memory=())) is None
+
+
+@given(limit=memory_limits, uses=st.lists(uses_known, max_size=4))
+def test_gpu_memory_is_judged_on_each_device_by_itself(
+    limit: MemoryLimit, uses: list[MemoryUse]
+) -> None:
+    over = [use for use in uses if use.exceeds(limit)]
+    reason = reason_to_leave(
+        Policy(gpu_memory=limit), Measurements(tasks=1, gpu_memory=tuple(uses))
+    )
+    assert reason == (Reason.GPU_MEMORY if over else None)
+
+
+@given(limit=memory_limits, use=uses_known, devices=st.integers(1, 8))
+def test_what_one_device_bears_each_of_many_bears(
+    limit: MemoryLimit, use: MemoryUse, devices: int
+) -> None:
+    policy = Policy(gpu_memory=limit)
+    one = reason_to_leave(policy, Measurements(tasks=1, gpu_memory=(use,)))
+    assert reason_to_leave(policy, Measurements(tasks=1, gpu_memory=(use,) * devices)) == one
 
 
 def test_what_can_be_trusted_least_is_named_first() -> None:
@@ -143,7 +168,7 @@ def test_what_can_be_trusted_least_is_named_first() -> None:
         tasks=1000,
         age_seconds=1e6,
         host_memory=MemoryUse(10**12, 1, 1),
-        gpu_memory=MemoryUse(10**12, 1, 1),
+        gpu_memory=(MemoryUse(10**12, 1, 1),),
         poisoned=True,
     )
     assert reason_to_leave(LIMITS, everything) is Reason.ERRORS

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
-import time
 import unicodedata
+from collections import Counter
+from types import FrameType
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.segments import clean, has_speech, split
+from voicemill.jobs import has_speech
+from worker.segments import SPLITTER_WINDOW_CHARACTERS, clean, split
 
 TEXTS = st.text(
     st.sampled_from(
@@ -135,19 +138,31 @@ def test_only_blanks_are_lost_where_every_piece_speaks(text: str, hard: int) -> 
     assert all(one in kept for one in without_blanks("".join(pieces)))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "word " * 20_000,
-        "a" * 100_000,
-        "1.2," * 25_000,
-        "今天天气很好。" * 14_000,
-        "na\u0301" * 50_000,
-    ],
-)
-def test_a_hundred_thousand_characters_take_less_than_a_second(text: str) -> None:
-    began = time.process_time()
-    pieces = split(clean(text), best=300, hard=400)
-    assert time.process_time() - began < (1.0 if sys.gettrace() is None else 5.0)
-    assert 200 < len(pieces) < 600
+def calls_of(text: str) -> Counter[str]:
+    """How often each function is called to clean and cut a text, by name."""
+    calls: Counter[str] = Counter()
+
+    def count(_: FrameType, event: str, called: Any) -> None:
+        if event == "call":
+            calls["python"] += 1
+        elif event == "c_call":
+            calls[called.__name__] += 1
+
+    sys.setprofile(count)
+    try:
+        split(clean(text), best=300, hard=400)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.parametrize("text", ["word ", "a", "1.2,", "今天天气很好。", "na\u0301"])
+def test_work_grows_with_the_length_of_a_text_and_not_faster(text: str) -> None:
+    half = text * (20_000 // len(text))
+    calls = calls_of(half + half)
+    assert calls.total() < 2.1 * calls_of(half).total()
+    plain = clean(half + half)
+    assert calls["segment"] >= len(plain) / SPLITTER_WINDOW_CHARACTERS
+    pieces = split(plain, best=300, hard=400)
+    assert len(plain) / 400 <= len(pieces) <= len(plain) / 200
     assert max(map(len, pieces)) <= 400

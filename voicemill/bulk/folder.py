@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import shutil
 import uuid
@@ -39,7 +40,8 @@ class OutputFolder:
             (self.path / AUDIO).mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise FolderError(f"{self.path} can't be written: {error.strerror}.") from error
+            where = error.filename or self.path
+            raise FolderError(f"{where} can't be written: {error.strerror}.") from error
         try:
             self._take_lock()
             self._refuse_foreign_files()
@@ -93,9 +95,10 @@ class OutputFolder:
         return path.relative_to(self.path).as_posix()
 
     def holds(self, audio: SpokenAudio) -> bool:
-        """True when the file is there with the size that was recorded."""
+        """True when the file is there with the bytes that were recorded."""
+        path = self.path / audio.path
         try:
-            return (self.path / audio.path).stat().st_size == audio.size_bytes
+            return path.stat().st_size == audio.size_bytes and sha256_of(path) == audio.sha256
         except OSError:
             return False
 
@@ -143,6 +146,12 @@ class OutputFolder:
         """Remove the half-written files of a run that was killed."""
         for part in self.audio_path.glob(".*.part"):
             part.unlink(missing_ok=True)
+
+
+def sha256_of(path: Path) -> str:
+    """The digest of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def copy_durably(source: Path, target: Path) -> None:

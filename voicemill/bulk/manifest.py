@@ -1,8 +1,9 @@
 """The manifest: an append-only record, one JSON line each, of what a bulk run has done.
 
-Two kinds of line, both with ``schema: 1``. A job line, written when the server
-has accepted the job: ``{"job", "rows": {id: fingerprint}}``. A row line,
-written when a row has ended: ``{"id", "fingerprint", "job", "status", …}``.
+Three kinds of line, all with ``schema: 1``. A table line, written before the
+first row of another table than before: ``{"table"}``. A job line, written when
+the server has accepted the job: ``{"job", "rows": {id: fingerprint}}``. A row
+line, written when a row has ended: ``{"id", "fingerprint", "job", "status", …}``.
 The last line of a row holds. Lines of another schema are left alone.
 """
 
@@ -98,6 +99,8 @@ class RowEnd:
 class History:
     """What a manifest tells."""
 
+    table: str | None = None
+    """Where the rows come from (``Table.source``); none before the first run."""
     ends: dict[str, RowEnd] = field(default_factory=dict)
     """The last end of each row, by id."""
     jobs: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -106,6 +109,9 @@ class History:
     def add(self, record: Mapping[str, Any]) -> None:
         """Take in one line."""
         if record["schema"] != SCHEMA:
+            return
+        if "table" in record:
+            self.table = str(record["table"])
             return
         if "rows" in record:
             self.jobs[record["job"]] = dict(record["rows"])
@@ -146,6 +152,11 @@ class Manifest:
         trace: TracebackType | None,
     ) -> None:
         self._file.close()
+
+    def add_table(self, source: str) -> None:
+        """Record which table the rows that follow come from."""
+        if source != self.history.table:
+            self._append([{"schema": SCHEMA, "table": source}])
 
     def add_job(self, job: str, rows: Mapping[str, str]) -> None:
         """Record a job that the server has accepted, with the fingerprints of its rows by id."""

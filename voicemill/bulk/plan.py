@@ -23,15 +23,15 @@ class Plan:
     """Every row without a fault of its own is in one of the three."""
 
     done: tuple[Row, ...]
-    """Spoken by an earlier run, and the file is there."""
+    """Spoken by an earlier run, and the file is there and whole."""
     awaited: dict[str, tuple[Row, ...]]
-    """Asked for by an earlier run that did not live to collect them: job id → rows."""
+    """Asked for by an earlier run, and not here or not whole: job id → rows."""
     pending: tuple[Row, ...]
     """To be asked for."""
 
 
 def make_plan(table: Table, history: History, holds: Callable[[SpokenAudio], bool]) -> Plan:
-    """Sort the rows; ``holds`` says whether audio is still where it was put."""
+    """Sort the rows; ``holds`` says whether audio is still what was put there."""
     job_of = {
         (id, fingerprint): job
         for job, fingerprints in history.jobs.items()
@@ -45,14 +45,35 @@ def make_plan(table: Table, history: History, holds: Callable[[SpokenAudio], boo
             continue
         key = (row.id, row.fingerprint)
         end = history.ends.get(row.id)
-        if end and end.audio and end.fingerprint == key[1] and holds(end.audio):
+        spoken = end if end and end.audio and end.fingerprint == row.fingerprint else None
+        if spoken and spoken.audio and holds(spoken.audio):
             done.append(row)
-        elif key in job_of:
-            awaited[job_of[key]].append(row)
+        elif job := job_of.get(key) or (spoken and spoken.job):
+            awaited[job].append(row)
         else:
             pending.append(row)
     jobs = {job: tuple(rows) for job, rows in awaited.items()}
     return Plan(tuple(done), jobs, tuple(pending))
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What becomes of finished rows when a table is run into their folder."""
+
+    kept: int
+    changed: int
+    """The table has their ids, and asks for something else."""
+    gone: int
+    """The table does not have their ids."""
+
+
+def make_change(table: Table, history: History) -> Change:
+    """Compare the finished rows with the table's."""
+    asked = {row.id: row.fingerprint for row in table.rows}
+    finished = [end for end in history.ends.values() if end.audio]
+    kept = sum(asked.get(end.id) == end.fingerprint for end in finished)
+    gone = sum(end.id not in asked for end in finished)
+    return Change(kept, len(finished) - kept - gone, gone)
 
 
 def chunks(rows: Sequence[Row]) -> Iterator[list[Row]]:

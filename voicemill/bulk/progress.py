@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -51,6 +52,8 @@ class Tally:
     @property
     def remaining_seconds(self) -> float | None:
         """Wall time still to go if characters go on at the same pace; unknown at first."""
+        if self.rows == self.total_rows:
+            return 0.0
         if not self.characters:
             return None
         left = self.total_characters - self.characters
@@ -110,8 +113,7 @@ class Lines:
 
     def note(self, text: str) -> None:
         """Write a line."""
-        self._stream.write(f"{text}\n")
-        self._stream.flush()
+        say(self._stream, text)
 
     def close(self) -> None:
         """Nothing is left to do."""
@@ -126,16 +128,16 @@ class Bar:
             *columns, console=Console(file=stream), refresh_per_second=4, redirect_stdout=False
         )
         self._task = self._progress.add_task("", total=None)
-        self._progress.start()
 
     def show(self, tally: Tally) -> None:
-        """Move the bar."""
+        """Move the bar, drawing it the first time."""
         self._progress.update(
             self._task,
             total=tally.total_characters,
             completed=tally.characters,
             description=str(tally),
         )
+        self._progress.start()
 
     def note(self, text: str) -> None:
         """Write a line above the bar."""
@@ -158,3 +160,12 @@ def clock_time(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def say(stream: TextIO, *lines: str) -> None:
+    """Write lines to a stream; once nobody takes them there, they lead nowhere."""
+    try:
+        print(*lines, sep="\n", file=stream, flush=True)
+    except OSError:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), stream.fileno())

@@ -93,8 +93,11 @@ def write_csv(path: Path, lines: Iterable[Sequence[object]], delimiter: str) -> 
     """Write a CSV whole or not at all."""
     part = path.with_name(f".{path.name}.part")
     # A server's message may quote half a character, which no UTF-8 file can hold.
-    with part.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-        csv.writer(file, delimiter=delimiter).writerows(lines)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    try:
+        with part.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+            csv.writer(file, delimiter=delimiter).writerows(lines)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from voicemill.bulk.errors import FolderError
-from voicemill.bulk.folder import OutputFolder
+from voicemill.bulk.folder import OutputFolder, sha256_of
 from voicemill.bulk.manifest import Manifest, RowEnd, SpokenAudio
 from voicemill.bulk.plan import Plan, chunks
 from voicemill.bulk.progress import Display, Tally
@@ -30,6 +30,7 @@ PAGE_ITEMS = 100
 POLL_SECONDS = 1.0
 IDLE_SECONDS = 0.1
 """Least time of a round that brought nothing, should a server not wait when asked to."""
+TOO_LARGE = "The text is more than one request can carry; split it over several rows."
 
 ENDED_JOB = frozenset(str(status) for status in JobStatus if is_terminal(status))
 ENDED_ITEM = frozenset(str(status) for status in ItemStatus if is_terminal(status))
@@ -43,6 +44,8 @@ class Flight:
     job_id: str
     rows: dict[str, Row]
     """Those still awaited, by id."""
+    rejoined: bool = False
+    """Sent by an earlier run."""
     cursor: str | None = None
     """The custom_id up to which every item has ended."""
 
@@ -77,12 +80,21 @@ class BulkRun:
         Raises ``ClientError`` when the server is gone for longer than the
         client's patience, ``FolderError`` when audio can't be written.
         """
+        if not self.tally.total_rows:
+            return
         self._display.show(self.tally)
         self._rejoin()
-        with ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as pool:
+        pool = ThreadPoolExecutor(DOWNLOADS_AT_ONCE)
+        try:
             while self._pending or self._flights:
                 self._fill_window()
                 self._collect_round(pool)
+        # Whatever ends the run, downloads would else wait for a server that may be gone.
+        except BaseException as error:
+            self._client.give_up()
+            pool.shutdown(wait=not isinstance(error, KeyboardInterrupt), cancel_futures=True)
+            raise
+        pool.shutdown()
 
     def _rejoin(self) -> None:
         """Take up the jobs an earlier run left; rows of one that is gone are asked for again."""
@@ -95,7 +107,7 @@ class BulkRun:
                     raise
                 pending += rows
             else:
-                self._flights.append(Flight(job_id, {row.id: row for row in rows}))
+                self._flights.append(Flight(job_id, {row.id: row for row in rows}, rejoined=True))
         pending.sort(key=lambda row: row.record)
         self._pending.extend(chunks(pending))
 
@@ -145,8 +157,11 @@ class BulkRun:
             for items in self._ended_items(flight, job):
                 # Links cost nothing and need no threads, which downloads do.
                 mapped = map if self._in_place else pool.map
-                ends = list(mapped(lambda item: self._fetch(flight, item), items))
+                brought = list(mapped(lambda item: self._fetch(flight, item), items))
+                ends = [end for end in brought if end]
                 self._record(ends, [flight.rows.pop(end.id) for end in ends])
+                lost = [row for item in items if (row := flight.rows.pop(item["custom_id"], None))]
+                self._pending.extend(chunks(lost))
         except ServerProblemError as problem:
             if problem.code != JobNotFoundError.code:
                 raise
@@ -178,8 +193,11 @@ class BulkRun:
                 return
             after = page.items[-1]["custom_id"]
 
-    def _fetch(self, flight: Flight, item: Item) -> RowEnd:
-        """The end of a row, its audio brought into the folder if it has any."""
+    def _fetch(self, flight: Flight, item: Item) -> RowEnd | None:
+        """The end of a row, its audio brought into the folder if it has any.
+
+        Nothing when a job of an earlier run no longer has it: a new one may.
+        """
         row = flight.rows[item["custom_id"]]
         if item["status"] != ItemStatus.SUCCEEDED:
             return failed(row, flight.job_id, fault_of(item), item["attempts"])
@@ -189,10 +207,13 @@ class BulkRun:
         except (AudioMismatchError, ServerProblemError) as error:
             if isinstance(error, ServerProblemError) and error.retryable:
                 raise
+            if flight.rejoined:
+                return None
             fault = RowFault(error.code, error.message, error.retryable)
             return failed(row, flight.job_id, fault, item["attempts"])
         except OSError as error:
-            raise FolderError(f"{target} can't be written: {error.strerror}.") from error
+            reason = f"{target} can't be written: {error.strerror}. When it can, run this again."
+            raise FolderError(reason) from error
         return RowEnd(
             id=row.id,
             fingerprint=row.fingerprint,
@@ -217,8 +238,7 @@ class BulkRun:
         """The server's own file, if it is one here too; else says so once and gives none."""
         source = Path(item["audio_path"] or "")
         try:
-            with source.open("rb") as file:
-                size = file.seek(0, 2)
+            sha256 = sha256_of(source)
         except OSError as error:
             self._in_place = False
             self._display.note(
@@ -226,9 +246,9 @@ class BulkRun:
                 "fetching audio over HTTP instead."
             )
             return None
-        if size != item["size_bytes"]:
+        if sha256 != item["sha256"]:
             raise AudioMismatchError(
-                f"{source} has {size} bytes, the server recorded {item['size_bytes']}."
+                f"{source} has sha256 {sha256}, the server recorded {item['sha256']}."
             )
         return source
 
@@ -270,7 +290,7 @@ def fault_of(item: Item) -> RowFault:
 def refused(problem: ServerProblemError, rows: Sequence[Row]) -> list[tuple[Row, RowFault]]:
     """The rows a problem points at, each with the first fault of it."""
     if problem.status == PayloadTooLargeError.http_status and len(rows) == 1:
-        return [(rows[0], RowFault(problem.code, problem.message))]
+        return [(rows[0], RowFault(problem.code, TOO_LARGE))]
     first: dict[int, RowFault] = {}
     for fault in problem.faults:
         match = INPUT_POINTER.match(fault.pointer)

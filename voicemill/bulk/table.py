@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import codecs
 import csv
+import io
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +31,7 @@ KNOWN_COLUMNS = (
 OWN_PREFIX = "tts_"
 """Columns that a run adds; dropped on reading, so that an errors.csv can be fed back."""
 LARGEST_CELL = 2**31 - 1
+STANDARD_INPUT = "standard input"
 OTHER_ENCODINGS = {
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
@@ -44,6 +47,8 @@ class Table:
     rows: tuple[Row, ...]
     delimiter: str = ","
     """What separates its cells; the results are written alike."""
+    source: str = STANDARD_INPUT
+    """The absolute path of its file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +68,22 @@ class BrokenRecordError(Exception):
 
 
 def read_table(path: Path, *, delimiter: str = ",") -> Table:
-    """Read and check the whole of a CSV file.
+    """Read and check the whole of a CSV file; ``-`` is the standard input.
 
     Raises ``TableError`` with every fault that makes the file unusable. A fault
     of a row alone (``Row.fault``) does not.
     """
+    piped = path == Path("-")
+    name, source = (STANDARD_INPUT,) * 2 if piped else (path.name, str(path.resolve()))
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file, unlimited_cells():
-            return parse_table(path.name, file, delimiter)
+        text = (sys.stdin.buffer.read() if piped else path.read_bytes()).decode()
     except OSError as error:
-        raise TableError(path.name, [TableFault(f"can't be read: {error.strerror}.")]) from error
+        raise TableError(name, [TableFault(f"can't be read: {error.strerror}.")]) from error
     except UnicodeDecodeError as error:
-        raise TableError(path.name, [encoding_fault(path)]) from error
+        raise TableError(name, [encoding_fault(error)]) from error
+    with unlimited_cells():
+        file = io.StringIO(text.removeprefix(codecs.BOM_UTF8.decode()), newline="")
+        return replace(parse_table(name, file, delimiter), source=source)
 
 
 def parse_table(name: str, file: TextIO, delimiter: str = ",") -> Table:
@@ -90,8 +99,6 @@ def parse_table(name: str, file: TextIO, delimiter: str = ",") -> Table:
         body = list(records)
     except BrokenRecordError as error:
         raise TableError(name, [error.fault]) from error
-    if not body:
-        raise TableError(name, [TableFault("has a header and no rows.")])
     if faults := list(ragged_faults(body, len(columns))):
         raise TableError(name, faults)
     rows = read_rows(columns, body)
@@ -246,18 +253,12 @@ def kept_columns(columns: list[str]) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def encoding_fault(path: Path) -> TableFault:
+def encoding_fault(error: UnicodeDecodeError) -> TableFault:
     """Why a file is not UTF-8, with the offset of the first byte that is not."""
-    data = path.read_bytes()
+    data, start = error.object, error.start
     if encoding := OTHER_ENCODINGS.get(data[:2]):
         return TableFault(f"is {encoding}; save it as UTF-8.")
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        return TableFault(
-            f"is not UTF-8: byte 0x{data[error.start]:02x} at offset {error.start}; "
-            "save it as UTF-8.",
-            line=line,
-        )
-    return TableFault("changed while it was read; try again.")
+    return TableFault(
+        f"is not UTF-8: byte 0x{data[start]:02x} at offset {start}; save it as UTF-8.",
+        line=data.count(b"\n", 0, start) + 1,
+    )

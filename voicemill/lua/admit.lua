@@ -1,15 +1,15 @@
 -- Let batches in while slots are free: tenants in turn, oldest job first.
--- ARGV: model, a, b (seconds = a + b * characters), seconds per batch, task id...
+-- ARGV: engine, a, b (seconds = a + b * characters), seconds per batch, task id...
 -- Returns [task, estimated seconds]...
-local model, a, b, budget = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local engine, a, b, budget = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local MOST_ITEMS = 64
-local slots = redis.call('ZCOUNT', P .. 'slots:' .. model, now(), '+inf')
-local tasks = P .. 'tasks:' .. model
+local slots = redis.call('ZCOUNT', P .. 'slots:' .. engine, now(), '+inf')
+local tasks = P .. 'tasks:' .. engine
 local admitted = {}
 
 -- Batches shrink as the queue runs out, so that the last ones end together.
 local function cut(queue)
-  local entries, cost, key = {}, 0, nil
+  local entries, characters, cost, key = {}, 0, 0, nil
   local most = math.min(MOST_ITEMS, math.max(1, math.ceil(redis.call('LLEN', queue) / (2 * slots))))
   while #entries < most do
     local entry = redis.call('LINDEX', queue, 0)
@@ -19,30 +19,30 @@ local function cut(queue)
     if #entries > 0 and (parts.alone or parts.key ~= key or cost + seconds > budget) then break end
     redis.call('LPOP', queue)
     table.insert(entries, entry)
-    cost, key = cost + seconds, parts.key
+    characters, cost, key = characters + parts.characters, cost + seconds, parts.key
     if parts.alone then break end
   end
-  return entries, cost
+  return entries, characters, cost
 end
 
 for position = 5, #ARGV do
   if slots == 0 or redis.call('SCARD', tasks) > slots then break end
-  local tenant = redis.call('ZRANGE', P .. 'ready:' .. model, 0, 0)[1]
+  local tenant = redis.call('ZRANGE', P .. 'ready:' .. engine, 0, 0)[1]
   if not tenant then break end
-  local job = redis.call('ZRANGE', P .. 'waiting:' .. model .. ':' .. tenant, 0, 0)[1]
-  local queue = queue_key(job, model)
-  local entries, cost = cut(queue)
+  local job = redis.call('ZRANGE', P .. 'waiting:' .. engine .. ':' .. tenant, 0, 0)[1]
+  local queue = queue_key(job, engine)
+  local entries, characters, cost = cut(queue)
   local task = ARGV[position]
   if #entries > 0 then
-    redis.call('HSET', task_key(task), 'schema', 1, 'job', job, 'model', model, 'status', 'admitted',
+    redis.call('HSET', task_key(task), 'schema', 1, 'job', job, 'engine', engine, 'status', 'admitted',
       'entries', cjson.encode(entries), 'seconds', cost)
     redis.call('ZADD', P .. 'admitted', stamp(), task)
     redis.call('SADD', tasks, task)
     redis.call('SADD', job_tasks_key(job), task)
-    redis.call('HINCRBY', P .. 'queued_items', model, -#entries)
+    count_waiting(job, engine, -#entries, -characters)
     table.insert(admitted, {task, tostring(cost)})
   end
-  if redis.call('LLEN', queue) == 0 then leave_turn(job, model) end
-  redis.call('ZADD', P .. 'ready:' .. model, 'XX', redis.call('INCR', P .. 'turn'), tenant)
+  if redis.call('LLEN', queue) == 0 then leave_turn(job, engine) end
+  redis.call('ZADD', P .. 'ready:' .. engine, 'XX', redis.call('INCR', P .. 'turn'), tenant)
 end
 return admitted

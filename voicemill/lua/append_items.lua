@@ -1,5 +1,5 @@
 -- Add the next items (1,000 at most) to a job that is still validating.
--- ARGV: job, offset, characters, page count, [page, body]..., id count, [custom_id, index]..., [model, entry]...
+-- ARGV: job, offset, characters, page count, [page, body]..., id count, [custom_id, index]..., [engine, entry]...
 local job, offset = ARGV[1], tonumber(ARGV[2])
 local record = redis.call('HMGET', job_key(job), 'status', 'total')
 if record[1] ~= 'validating' or tonumber(record[2]) ~= offset then return 0 end
@@ -14,11 +14,15 @@ for _ = 1, ids do
   redis.call('HSET', job_key(job) .. ':ids', ARGV[at], ARGV[at + 1])
   at = at + 2
 end
-local added = 0
+local added, characters = 0, {}
 while at < #ARGV do
   redis.call('RPUSH', queue_key(job, ARGV[at]), ARGV[at + 1])
+  characters[ARGV[at]] = (characters[ARGV[at]] or 0) + parse(ARGV[at + 1]).characters
   added = added + 1
   at = at + 2
+end
+for engine, sum in pairs(characters) do
+  redis.call('HINCRBY', job_key(job), 'waiting_characters:' .. engine, sum)
 end
 redis.call('HINCRBY', job_key(job), 'total', added)
 redis.call('HINCRBY', job_key(job), 'queued', added)

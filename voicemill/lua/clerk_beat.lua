@@ -8,7 +8,7 @@ for _, node in ipairs(redis.call('ZRANGEBYSCORE', P .. 'nodes', '-inf', at)) do
   redis.call('DEL', node, node .. ':index', node .. ':mutex')
   redis.call('ZREM', P .. 'nodes', node)
 end
-for _, model in ipairs(redis.call('HKEYS', P .. 'engines')) do
-  redis.call('ZREMRANGEBYSCORE', P .. 'slots:' .. model, '-inf', at)
+for _, engine in ipairs(redis.call('HKEYS', P .. 'engines')) do
+  redis.call('ZREMRANGEBYSCORE', P .. 'slots:' .. engine, '-inf', at)
 end
 return 1

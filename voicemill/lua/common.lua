@@ -6,7 +6,7 @@ local P = 'voicemill:'
 
 local function job_key(job) return P .. 'job:' .. job end
 local function states_key(job) return P .. 'job:' .. job .. ':states' end
-local function queue_key(job, model) return P .. 'job:' .. job .. ':queue:' .. model end
+local function queue_key(job, engine) return P .. 'job:' .. job .. ':queue:' .. engine end
 local function job_tasks_key(job) return P .. 'job:' .. job .. ':tasks' end
 local function task_key(task) return P .. 'task:' .. task end
 
@@ -22,13 +22,20 @@ local function measure(name, labels, by)
 end
 
 -- Fold one measurement into the decaying sums that costs.py fits.
-local function observe_cost(model, x, y, decay)
-  local key = P .. 'costs:' .. model
+local function observe_cost(engine, x, y, decay)
+  local key = P .. 'costs:' .. engine
   local sums = redis.call('HMGET', key, 'n', 'x', 'y', 'xx', 'xy')
   local adds = {1, x, y, x * x, x * y}
   for i, name in ipairs({'n', 'x', 'y', 'xx', 'xy'}) do
     redis.call('HSET', key, name, string.format('%.9g', (tonumber(sums[i]) or 0) * decay + adds[i]))
   end
+end
+
+-- Keep account of what waits, in items and in characters.
+local function count_waiting(job, engine, items, characters)
+  redis.call('HINCRBY', P .. 'queued_items', engine, items)
+  redis.call('HINCRBY', P .. 'queued_characters', engine, characters)
+  redis.call('HINCRBY', job_key(job), 'waiting_characters:' .. engine, characters)
 end
 
 local function parse(entry)
@@ -68,26 +75,26 @@ local function settle(job)
   end
 end
 
-local function await_turn(job, model)
+local function await_turn(job, engine)
   local fields = redis.call('HMGET', job_key(job), 'tenant', 'seq')
-  redis.call('ZADD', P .. 'waiting:' .. model .. ':' .. fields[1], fields[2], job)
+  redis.call('ZADD', P .. 'waiting:' .. engine .. ':' .. fields[1], fields[2], job)
   local turn = redis.call('GET', P .. 'turn') or '0'
-  redis.call('ZADD', P .. 'ready:' .. model, 'NX', turn, fields[1])
+  redis.call('ZADD', P .. 'ready:' .. engine, 'NX', turn, fields[1])
 end
 
-local function leave_turn(job, model)
+local function leave_turn(job, engine)
   local tenant = redis.call('HGET', job_key(job), 'tenant')
-  local waiting = P .. 'waiting:' .. model .. ':' .. tenant
+  local waiting = P .. 'waiting:' .. engine .. ':' .. tenant
   redis.call('ZREM', waiting, job)
-  if redis.call('ZCARD', waiting) == 0 then redis.call('ZREM', P .. 'ready:' .. model, tenant) end
+  if redis.call('ZCARD', waiting) == 0 then redis.call('ZREM', P .. 'ready:' .. engine, tenant) end
 end
 
-local function requeue(job, model, entry, alone)
+local function requeue(job, engine, entry, alone)
   local parts = parse(entry)
   local again = table.concat({parts.index, parts.characters, parts.key, alone and 1 or 0}, '\t')
-  redis.call('LPUSH', queue_key(job, model), again)
-  redis.call('HINCRBY', P .. 'queued_items', model, 1)
-  await_turn(job, model)
+  redis.call('LPUSH', queue_key(job, engine), again)
+  count_waiting(job, engine, 1, parts.characters)
+  await_turn(job, engine)
 end
 
 local function is_stopping(job)
@@ -95,25 +102,25 @@ local function is_stopping(job)
   return status == 'cancelling' or status == 'cancelled' or status == 'expired'
 end
 
-local function end_state(job, index, state, status, model, code)
+local function end_state(job, index, state, status, engine, code)
   state.completed_at = now()
   move_item(job, index, state, status)
-  measure('voicemill_items_total', 'engine=' .. model .. ',outcome=' .. status .. ',code=' .. code, 1)
+  measure('voicemill_items_total', 'engine=' .. engine .. ',outcome=' .. status .. ',code=' .. code, 1)
 end
 
 -- Fail an attempt: the item goes back to the head of its queue, alone, until its attempts are used up.
-local function fail_attempt(job, model, entry, state, failure, max_attempts)
+local function fail_attempt(job, engine, entry, state, failure, max_attempts)
   local index = parse(entry).index
   state.error = failure
   if failure.retryable and state.attempts < max_attempts and not is_stopping(job) then
     move_item(job, index, state, 'queued')
-    requeue(job, model, entry, true)
+    requeue(job, engine, entry, true)
   else
-    end_state(job, index, state, 'failed', model, failure.code)
+    end_state(job, index, state, 'failed', engine, failure.code)
   end
 end
 
-local function forget_task(task, job, model)
+local function forget_task(task, job, engine)
   local child = redis.call('HGET', task_key(task), 'child')
   if child and redis.call('HGET', P .. 'child_tasks', child) == task then
     redis.call('HDEL', P .. 'child_tasks', child)
@@ -121,7 +128,7 @@ local function forget_task(task, job, model)
   redis.call('DEL', task_key(task))
   redis.call('ZREM', P .. 'admitted', task)
   redis.call('ZREM', P .. 'running', task)
-  redis.call('SREM', P .. 'tasks:' .. model, task)
+  redis.call('SREM', P .. 'tasks:' .. engine, task)
   redis.call('SREM', job_tasks_key(job), task)
 end
 
@@ -133,8 +140,8 @@ end
 
 -- Take a task apart: started items lose their attempt, the others go back as they were.
 local function release(task, max_attempts, message)
-  local record = redis.call('HMGET', task_key(task), 'job', 'model', 'entries')
-  local job, model = record[1], record[2]
+  local record = redis.call('HMGET', task_key(task), 'job', 'engine', 'entries')
+  local job, engine = record[1], record[2]
   if not job then return 0 end
   local entries = cjson.decode(record[3])
   for position = #entries, 1, -1 do
@@ -143,20 +150,20 @@ local function release(task, max_attempts, message)
     local state = load_state(job, parts.index)
     if state.status == 'in_progress' and state.task_id == task then
       if is_stopping(job) then
-        end_state(job, parts.index, state, 'cancelled', model, '')
+        end_state(job, parts.index, state, 'cancelled', engine, '')
       else
         local failure = {code = 'worker_lost', message = message, retryable = true}
-        fail_attempt(job, model, entry, state, failure, max_attempts)
+        fail_attempt(job, engine, entry, state, failure, max_attempts)
       end
     elseif state.status == 'queued' and not has_begun(task, parts.index) then
       if is_stopping(job) then
-        end_state(job, parts.index, state, 'cancelled', model, '')
+        end_state(job, parts.index, state, 'cancelled', engine, '')
       else
-        requeue(job, model, entry, parts.alone)
+        requeue(job, engine, entry, parts.alone)
       end
     end
   end
-  forget_task(task, job, model)
+  forget_task(task, job, engine)
   settle(job)
   return 1
 end

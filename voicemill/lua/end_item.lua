@@ -9,9 +9,9 @@ if outcome == 'succeeded' then
   if state.status == 'succeeded' and state.task_id == task
     and state.audio.audio_path == cjson.decode(ARGV[5]).audio_path then return 1 end
 end
-local record = redis.call('HMGET', task_key(task), 'token', 'job', 'model', 'entries')
+local record = redis.call('HMGET', task_key(task), 'token', 'job', 'engine', 'entries')
 if record[1] ~= ARGV[2] then return 0 end
-local job, model = record[2], record[3]
+local job, engine = record[2], record[3]
 local state = load_state(job, index)
 if state.status ~= 'in_progress' or state.task_id ~= task then return 0 end
 local own
@@ -19,25 +19,25 @@ for _, entry in ipairs(cjson.decode(record[4])) do
   if parse(entry).index == index then own = entry end
 end
 if is_stopping(job) or outcome == 'cancelled' then
-  end_state(job, index, state, 'cancelled', model, '')
+  end_state(job, index, state, 'cancelled', engine, '')
   settle(job)
   return 0
 end
 local body = cjson.decode(ARGV[5])
 if outcome == 'failed' then
-  fail_attempt(job, model, own, state, body, tonumber(ARGV[6]))
+  fail_attempt(job, engine, own, state, body, tonumber(ARGV[6]))
 else
   local characters = parse(own).characters
   state.audio = body
   state.error = nil
-  end_state(job, index, state, 'succeeded', model, '')
+  end_state(job, index, state, 'succeeded', engine, '')
   redis.call('HINCRBYFLOAT', job_key(job), 'audio_seconds', body.duration_seconds)
   redis.call('HINCRBYFLOAT', job_key(job), 'device_seconds', body.device_seconds)
-  measure('voicemill_audio_seconds_total', 'engine=' .. model, body.duration_seconds)
-  measure('voicemill_device_seconds_total', 'engine=' .. model, body.device_seconds)
-  measure('voicemill_synthesis_seconds_sum', 'engine=' .. model, body.device_seconds)
-  measure('voicemill_synthesis_seconds_count', 'engine=' .. model, 1)
-  observe_cost(model, characters, body.device_seconds, tonumber(ARGV[7]))
+  measure('voicemill_audio_seconds_total', 'engine=' .. engine, body.duration_seconds)
+  measure('voicemill_device_seconds_total', 'engine=' .. engine, body.device_seconds)
+  measure('voicemill_synthesis_seconds_sum', 'engine=' .. engine, body.device_seconds)
+  measure('voicemill_synthesis_seconds_count', 'engine=' .. engine, 1)
+  observe_cost(engine, characters, body.device_seconds, tonumber(ARGV[7]))
 end
 if state.status ~= 'queued' then
   redis.call('HINCRBY', job_key(job), 'done_characters', parse(own).characters)

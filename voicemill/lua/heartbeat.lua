@@ -1,4 +1,4 @@
--- A child says that it lives. ARGV: child, model, lease seconds, record (JSON), takes work (1 or 0)
+-- A child says that it lives. ARGV: child, engine, lease seconds, record (JSON), takes work (1 or 0)
 local expiry = now() + tonumber(ARGV[3])
 redis.call('ZADD', P .. 'children', expiry, ARGV[1])
 redis.call('SET', P .. 'child:' .. ARGV[1], ARGV[4], 'PX', math.ceil(ARGV[3] * 1000))

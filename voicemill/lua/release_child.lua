@@ -1,7 +1,7 @@
--- A child's process is gone. ARGV: child, model, max attempts, message. Returns 1 if it held a task
-local child, model = ARGV[1], ARGV[2]
+-- A child's process is gone. ARGV: child, engine, max attempts, message. Returns 1 if it held a task
+local child, engine = ARGV[1], ARGV[2]
 redis.call('ZREM', P .. 'children', child)
-redis.call('ZREM', P .. 'slots:' .. model, child)
+redis.call('ZREM', P .. 'slots:' .. engine, child)
 redis.call('DEL', P .. 'child:' .. child)
 local task = redis.call('HGET', P .. 'child_tasks', child)
 if not task then return 0 end

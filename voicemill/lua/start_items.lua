@@ -1,13 +1,14 @@
 -- The start-of-item compare-and-set; it counts the attempt.
 -- ARGV: task, token, lease seconds, index... Returns nil when the lease is lost, else [index, attempt]...
 local task = ARGV[1]
-local record = redis.call('HMGET', task_key(task), 'token', 'job')
+local record = redis.call('HMGET', task_key(task), 'token', 'job', 'engine')
 if record[1] ~= ARGV[2] then return nil end
 local job = record[2]
 redis.call('ZADD', P .. 'running', 'XX', now() + tonumber(ARGV[3]), task)
-local started = {}
+local started, first_attempts = {}, 0
 if is_stopping(job) then return started end
-if redis.call('HGET', job_key(job), 'status') == 'queued' then move_job(job, 'in_progress') end
+local waits = redis.call('HMGET', job_key(job), 'status', 'created_at')
+if waits[1] == 'queued' then move_job(job, 'in_progress') end
 for position = 4, #ARGV do
   local index = ARGV[position]
   local state = load_state(job, index)
@@ -17,10 +18,16 @@ for position = 4, #ARGV do
     state.task_id = task
     state.started_at = now()
     move_item(job, index, state, 'in_progress')
+    if state.attempts == 1 then first_attempts = first_attempts + 1 end
     table.insert(started, {tonumber(index), state.attempts})
   elseif state.status == 'in_progress' and state.task_id == task then
     -- The same call again, because its answer was lost.
     table.insert(started, {tonumber(index), state.attempts})
   end
+end
+if first_attempts > 0 then
+  local labels = 'engine=' .. record[3]
+  measure('voicemill_wait_seconds_sum', labels, first_attempts * (now() - waits[2]))
+  measure('voicemill_wait_seconds_count', labels, first_attempts)
 end
 return started

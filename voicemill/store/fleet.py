@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from voicemill.costs import DECAY, CostModel, Observations
@@ -30,6 +30,8 @@ class ChildRecord:
     rss_bytes: int = 0
     gpu: dict[str, Any] = field(default_factory=dict)
     """Memory per device as ``worker.gpu`` reads it, or why it is not known."""
+    takes_work: bool = True
+    """As its last beat said."""
 
 
 class FleetStore(Connection):
@@ -52,7 +54,7 @@ class FleetStore(Connection):
 
     def beat_child(self, child: ChildRecord, lease_seconds: float, *, takes_work: bool) -> None:
         """A child lives; it counts as a slot while it takes work."""
-        record = json.dumps(asdict(child))
+        record = json.dumps(asdict(replace(child, takes_work=takes_work)))
         self.run("heartbeat", child.id, child.engine, lease_seconds, record, int(takes_work))
 
     def beat_clerk(self, clerk_id: str, lease_seconds: float) -> None:
@@ -75,13 +77,6 @@ class FleetStore(Connection):
         children = [ChildRecord(**json.loads(record)) for record in records if record]
         return [child for child in children if child.node == node]
 
-    def slots(self, engine: str) -> int:
-        """Live children that take work for an engine."""
-        for name, slots, _, _ in self.run("snapshot")[3]:
-            if name.decode() == engine:
-                return int(slots)
-        return 0
-
     def cost(self, engine: str) -> CostModel:
         """The fitted cost of an engine."""
         with translated():
@@ -94,15 +89,25 @@ class FleetStore(Connection):
 
     def snapshot(self) -> Snapshot:
         """Everything that health judges, at one instant."""
-        at, clerks, children, models = self.run("snapshot")
+        at, clerks, children, engines = self.run("snapshot")
+
+        def column(position: int) -> dict[str, int]:
+            return {row[0].decode(): int(row[position]) for row in engines}
+
         return Snapshot(
             at=float(at),
             clerks=int(clerks),
             children=tuple(json.loads(record) for record in children),
-            slots={name.decode(): int(slots) for name, slots, _, _ in models},
-            queued={name.decode(): int(queued) for name, _, queued, _ in models},
-            tasks={name.decode(): int(tasks) for name, _, _, tasks in models},
+            slots=column(1),
+            queued=column(2),
+            queued_characters=column(3),
+            tasks=column(4),
         )
+
+    def oldest_item_seconds(self) -> float | None:
+        """Age of the oldest item that has not been started; nothing when none waits."""
+        age = self.run("oldest_item")
+        return None if age is None else float(age)
 
     def add_metric(self, name: str, labels: Mapping[str, str], by: float = 1.0) -> None:
         """Add to a counter."""

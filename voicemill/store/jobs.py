@@ -10,7 +10,7 @@ from typing import Any
 
 import redis
 
-from voicemill.errors import ItemNotFoundError, JobNotFoundError
+from voicemill.errors import ItemNotFoundError, JobNotFoundError, StoreRefusedError
 from voicemill.jobs import (
     SCHEMA,
     Counts,
@@ -56,14 +56,18 @@ class JobStore(Connection):
         """Store a job and make it live; it reads as ``validating`` until it is whole.
 
         ``items`` come with indexes 0, 1, 2 … A job whose writer dies half-way is
-        failed by the clerk.
+        failed by the clerk; one that lives on after that gets ``StoreRefusedError``.
         """
-        models = sorted({item.model for item in items})
-        self.run("create_job", job_id, tenant, json.dumps(dict(metadata)), json.dumps(models))
+        engines = sorted({item.model for item in items})
+        self.run("create_job", job_id, tenant, json.dumps(dict(metadata)), json.dumps(engines))
         for offset in range(0, len(items), APPEND_ITEMS):
-            self.run("append_items", *append_arguments(job_id, offset, items))
-        self.run("open_job", job_id, len(items))
-        return self.job(job_id)
+            if not self.run("append_items", *append_arguments(job_id, offset, items)):
+                raise given_up(job_id)
+        fields = self.run("open_job", job_id, len(items))
+        job = read_job(dict(zip(fields[::2], fields[1::2], strict=True)))
+        if job is None:
+            raise given_up(job_id)
+        return job
 
     def job(self, job_id: str) -> Job:
         """The job of this id; raises ``JobNotFoundError``."""
@@ -160,6 +164,13 @@ class JobStore(Connection):
             yield read_item(job, one, state)
 
 
+def given_up(job_id: str) -> StoreRefusedError:
+    """The job was failed or cancelled while its items were still being stored."""
+    return StoreRefusedError(
+        f"The job {job_id} was given up before all of its items were stored; submit it again."
+    )
+
+
 def append_arguments(
     job_id: str, offset: int, items: Sequence[ItemInput]
 ) -> list[str | int | bytes]:
@@ -200,7 +211,7 @@ def read_job(record: Mapping[bytes, bytes]) -> Job | None:
         done_characters=int(fields["done_characters"]),
         audio_seconds=float(fields["audio_seconds"]),
         device_seconds=float(fields["device_seconds"]),
-        models=tuple(json.loads(fields["models"])),
+        engines=tuple(json.loads(fields["engines"])),
         metadata=json.loads(fields["metadata"]),
     )
 

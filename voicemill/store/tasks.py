@@ -43,12 +43,12 @@ class TaskStore(Connection):
     """Moves tasks and the items they carry."""
 
     def admit(
-        self, model: str, cost: CostModel, batch_seconds: float, *, most: int = 16
+        self, engine: str, cost: CostModel, batch_seconds: float, *, most: int = 16
     ) -> list[AdmittedTask]:
         """Cut batches and let them in while there are free slots (live children and one more)."""
         ids = [uuid.uuid4().hex for _ in range(most)]
-        admitted = self.run("admit", model, cost.base, cost.per_character, batch_seconds, *ids)
-        return [AdmittedTask(task.decode(), model, float(seconds)) for task, seconds in admitted]
+        admitted = self.run("admit", engine, cost.base, cost.per_character, batch_seconds, *ids)
+        return [AdmittedTask(task.decode(), engine, float(seconds)) for task, seconds in admitted]
 
     def start_task(
         self, task_id: str, child_id: str, lease_seconds: float, *, token: str | None = None
@@ -102,16 +102,16 @@ class TaskStore(Connection):
         """Release the running leases that ran out; gives how many."""
         return int(self.run("reap", max_attempts, limit))
 
-    def release_child(self, child_id: str, model: str, *, max_attempts: int, message: str) -> bool:
+    def release_child(self, child_id: str, engine: str, *, max_attempts: int, message: str) -> bool:
         """Forget a child whose process is gone and release what it held."""
-        return bool(self.run("release_child", child_id, model, max_attempts, message))
+        return bool(self.run("release_child", child_id, engine, max_attempts, message))
 
     def stale_admitted(self, seconds: float, *, limit: int = 100) -> list[AdmittedTask]:
         """Tasks sent ``seconds`` ago or earlier and not started."""
         found = self.run("stale_admitted", seconds, limit)
         return [
-            AdmittedTask(task.decode(), model.decode(), float(estimate))
-            for task, model, estimate in found
+            AdmittedTask(task.decode(), engine.decode(), float(estimate))
+            for task, engine, estimate in found
         ]
 
     def touch_admitted(self, task_id: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +56,21 @@ class Engine(Protocol):
 
     def after_batch(self) -> None:
         """Called between batches; give back what can be given back."""
+
+
+@runtime_checkable
+class ReportsDeviceMemory(Protocol):
+    """What an engine may offer beside: its own figure, for where the driver's is not known."""
+
+    def device_bytes(self) -> int | None:
+        """Device memory that it holds, its CUDA context included."""
+
+
+def refusal(name: str, value: Any, remedy: str) -> SettingsError:
+    """What is wrong with an option."""
+    return SettingsError(
+        f"VOICEMILL_ENGINE_OPTIONS: {name}={value!r} can't be used; give {remedy}."
+    )
 
 
 def refuse_unknown(engine: str, options: Mapping[str, Any], known: Collection[str]) -> None:

@@ -7,24 +7,28 @@ Options, all of them off by default:
 ``seconds_per_character``   and each of its characters
 ``slow_factor``             each segment takes this many times as long as the one before
 ``leak_host_mb``            MiB of host memory, touched, that each segment leaves behind
+``leak_device_mb``          the same of the first GPU's memory, by the driver's CUDA library
 ``fail``                    this many calls raise; or ``"always"``
 ``crash``                   the same, the process dying by SIGKILL
 ``hang``                    the same, blocked for good in native code that no signal ends
+``poison``                  the same, raising what says that the process can't go on
 ``output``                  what comes out: ``normal silence nan empty loud``
 
 Calls are counted in each process, from the first one after its warm-up.
 
 A text steers its own segment by directives, which are not spoken and have no length:
-``{tone:fail}`` (this segment alone fails), ``{tone:crash}``, ``{tone:hang}``, ``{tone:silence}``,
-``{tone:nan}``, ``{tone:empty}``, ``{tone:loud}``, ``{tone:seconds=2.5}`` (takes that much longer);
-``{tone:crash-once=PATH}``, ``fail-once`` and ``hang-once`` only do it while PATH does not exist,
-and make it first. Whoever can submit text can do all this: it is no engine to offer to strangers.
+``{tone:fail}`` (this segment alone fails), ``{tone:crash}``, ``{tone:hang}``, ``{tone:poison}``,
+``{tone:silence}``, ``{tone:nan}``, ``{tone:empty}``, ``{tone:loud}``, ``{tone:seconds=2.5}`` (takes
+that much longer); ``{tone:crash-once=PATH}`` and its like for the other three only do it while PATH
+does not exist, and make it first. Whoever can submit text can do all this: it is no engine to
+offer to strangers.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
+import math
 import os
 import re
 import signal
@@ -35,9 +39,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from voicemill.errors import SettingsError, SynthesisError
+from voicemill.errors import EnginePoisonedError, SynthesisError
 from voicemill.voices import Capabilities, Voice
-from worker.engines.base import WARM_UP_CALLS, Samples, Segment, SynthesisOptions, refuse_unknown
+from worker.engines.base import (
+    WARM_UP_CALLS,
+    Samples,
+    Segment,
+    SynthesisOptions,
+    refusal,
+    refuse_unknown,
+)
+from worker.engines.cuda import CudaError, DeviceMemory
 
 SAMPLE_RATE_HZ = 24000
 AMPLITUDE = 0.5
@@ -50,7 +62,7 @@ DIRECTIVE = re.compile(r"\{tone:([a-z-]+)(?:=([^{}]*))?\}")
 
 Output = Literal["normal", "silence", "nan", "empty", "loud"]
 OUTPUTS: tuple[Output, ...] = ("normal", "silence", "nan", "empty", "loud")
-TROUBLES = ("fail", "crash", "hang")
+TROUBLES = ("fail", "crash", "hang", "poison")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +74,11 @@ class ToneOptions:
     seconds_per_character: float = 0.0
     slow_factor: float = 1.0
     leak_host_mb: float = 0.0
+    leak_device_mb: float = 0.0
     fail: float = 0
     crash: float = 0
     hang: float = 0
+    poison: float = 0
     output: Output = "normal"
 
     @classmethod
@@ -91,13 +105,6 @@ def read_option(name: str, value: Any) -> Any:
     raise refusal(name, value, "a number of 0 or more")
 
 
-def refusal(name: str, value: Any, remedy: str) -> SettingsError:
-    """What is wrong with an option."""
-    return SettingsError(
-        f"VOICEMILL_ENGINE_OPTIONS: {name}={value!r} can't be used; give {remedy}."
-    )
-
-
 class ToneEngine:
     """Length follows the number of characters, pitch the text, voice and seed."""
 
@@ -106,10 +113,13 @@ class ToneEngine:
         self._calls = 0
         self._slowness = 1.0
         self._leak: list[bytes] = []
+        self._device: DeviceMemory | None = None
 
     def load(self, options: Mapping[str, Any]) -> Capabilities:
         """Take the options; nothing else is needed."""
         self._options = ToneOptions.read(options)
+        if self._options.leak_device_mb:
+            self._device = device_memory(self._options.leak_device_mb)
         time.sleep(self._options.load_seconds)
         return Capabilities(
             engine="tone",
@@ -146,6 +156,8 @@ class ToneEngine:
         self._work(len(spoken), float(directives.get("seconds") or 0.0))
         try:
             obey(directives)
+        except EnginePoisonedError:
+            raise
         except SynthesisError as error:
             return error
         told = next((output for output in OUTPUTS if output in directives), None)
@@ -159,6 +171,17 @@ class ToneEngine:
         self._slowness *= one.slow_factor
         if one.leak_host_mb:
             self._leak.append(b"\x01" * round(one.leak_host_mb * 2**20))
+        if self._device:
+            self._device.take(math.ceil(one.leak_device_mb * 2**20))
+
+
+def device_memory(leak_mb: float) -> DeviceMemory:
+    """What leaks; raises ``SettingsError`` where there is no device."""
+    try:
+        return DeviceMemory()
+    except (OSError, CudaError) as error:
+        remedy = f"0, or a machine with an NVIDIA driver and a device ({error})"
+        raise refusal("leak_device_mb", leak_mb, remedy) from error
 
 
 def obey(directives: Mapping[str, str]) -> None:
@@ -180,7 +203,7 @@ def is_first(path: str | None) -> bool:
 
 
 def bring(trouble: str) -> None:
-    """Fail, crash or hang, now."""
+    """Fail, crash, hang or be poisoned, now."""
     match trouble:
         case "fail":
             raise SynthesisError("The tone engine was told to fail.")
@@ -188,6 +211,8 @@ def bring(trouble: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         case "hang":
             hang()
+        case "poison":
+            raise EnginePoisonedError("The tone engine was told to be poisoned.")
 
 
 def hang() -> None:

@@ -27,12 +27,11 @@ from transformers.utils.logging import disable_progress_bar
 from voicemill.errors import (
     EnginePoisonedError,
     OutOfMemoryError,
-    SettingsError,
     SynthesisError,
     UnsupportedCharactersError,
 )
 from voicemill.voices import Capabilities, Voice
-from worker.engines.base import Samples, Segment, SynthesisOptions, refuse_unknown
+from worker.engines.base import Samples, Segment, SynthesisOptions, refusal, refuse_unknown
 from worker.engines.letters import in_sayable_letters
 
 FILES = ("config.json", "vocab.json")
@@ -68,13 +67,6 @@ class ModelOptions:
                 raise refusal(name, count, "a whole number of 1 or more")
         device = options.get("device") or ("cuda" if torch.cuda.is_available() else "cpu")
         return cls(**{**options, "model_path": Path(path), "device": device})
-
-
-def refusal(name: str, value: Any, remedy: str) -> SettingsError:
-    """What is wrong with an option."""
-    return SettingsError(
-        f"VOICEMILL_ENGINE_OPTIONS: {name}={value!r} can't be used; give {remedy}."
-    )
 
 
 class TransformersEngine:
