@@ -175,7 +175,9 @@ class Settings:
         "off", parse_optional_count, "Recycle a child after this many items, whatever the batches."
     )
     gpu_memory_limit: MemoryLimit | None = setting(
-        "85%", parse_memory_limit, "Recycle a child over this much of one device's memory: MiB, % or x."
+        "85%",
+        parse_memory_limit,
+        "Recycle a child over this much of one device's memory: MiB, % or x.",
     )
     host_memory_limit: MemoryLimit | None = setting(
         "4x", parse_memory_limit, "Recycle a child over this much host memory: MiB, % or x."
