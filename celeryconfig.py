@@ -50,8 +50,6 @@ task_serializer = "json"
 result_serializer = "json"
 # A child that is still loading its engine is not dead; the limit holds for replacements too.
 worker_proc_alive_timeout = _settings.load_timeout_seconds
-# Time for the batch in hand after QUIT.
-worker_soft_shutdown_timeout = _settings.stop_seconds
 # An hour and more, so that Celery never hands out a running task again; our reaper is faster.
 visibility_timeout = 14400
 broker_transport_options = {

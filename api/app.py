@@ -5,7 +5,7 @@ from __future__ import annotations
 from flask import Flask, Response
 from flask.json.provider import DefaultJSONProvider
 
-from api import docs, health, items, jobs, metrics, models, problems, timing, voices
+from api import docs, health, items, jobs, metrics, models, problems, timing, voices, workers
 from api.context import EXTENSION, Context
 from api.requests import MAX_BODY_BYTES
 from voicemill.dispatch import Dispatcher
@@ -34,7 +34,7 @@ def create_app(settings: Settings) -> Flask:
     store = Store.connect(settings.redis_url)
     dispatcher = Dispatcher(store, Queue(settings), settings)
     app.extensions[EXTENSION] = Context(settings, store, dispatcher, timing.request_histogram())
-    for part in (docs, health, items, jobs, metrics, models, voices):
+    for part in (docs, health, items, jobs, metrics, models, voices, workers):
         app.register_blueprint(part.blueprint)
     problems.register(app)
     timing.register(app)

@@ -44,10 +44,15 @@ FAMILIES: Final[Mapping[str, Family]] = {
         CounterMetricFamily, "Children that left to be replaced.", ("reason",)
     ),
     "voicemill_handover_seconds": Family(
-        SummaryMetricFamily, "Time from a child's leaving until its successor took work."
+        SummaryMetricFamily, "Time from a successor's start until it took over."
     ),
     "voicemill_handover_failures_total": Family(
-        CounterMetricFamily, "Children that left without a successor that was ready."
+        CounterMetricFamily, "Successors that did not come up; the old child went on."
+    ),
+    "voicemill_handover_breaks_total": Family(
+        CounterMetricFamily,
+        "Children that left before their successor started, for want of memory.",
+        ("reason",),
     ),
     "voicemill_leases_reaped_total": Family(
         CounterMetricFamily, "Leases taken from workers not heard of."
@@ -68,7 +73,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
         SummaryMetricFamily, "Time the engine took for an item.", ("engine",)
     ),
     "voicemill_real_time_factor": Family(
-        GaugeMetricFamily, "Seconds that a child's engine takes for one second of audio."
+        GaugeMetricFamily, "Device seconds per second of audio, of a child.", ("node", "pid")
     ),
     "voicemill_queued_items": Family(GaugeMetricFamily, "Items that wait.", ("class",)),
     "voicemill_queued_seconds": Family(
@@ -134,6 +139,8 @@ def gauges(snapshot: Snapshot, costs: Mapping[str, CostModel]) -> Iterator[Sampl
     for child in snapshot.children:
         labels = {"node": str(child["node"]), "pid": str(child["pid"])}
         yield "voicemill_child_rss_bytes", labels, child["rss_bytes"]
+        if child.get("real_time_factor") is not None:
+            yield "voicemill_real_time_factor", labels, child["real_time_factor"]
     yield from gpu_samples(snapshot.children)
 
 

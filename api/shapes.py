@@ -196,13 +196,15 @@ class CheckBody(TypedDict):
 class ReadyBody(TypedDict):
     """Whether work that is sent now will be done."""
 
-    status: Literal["ready", "not_ready"]
+    status: Literal["ready", "degraded", "not_ready"]
     checks: list[CheckBody]
 
 
 class HealthBody(ReadyBody):
     """The verdict and everything it rests on."""
 
+    warnings: list[str]
+    """What goes wrong though work is done."""
     gpu: dict[str, Any]
     children: list[dict[str, Any]]
     queue: dict[str, Any]

@@ -13,7 +13,6 @@ from voicemill.store import AdmittedTask, Store
 
 logger = logging.getLogger(__name__)
 
-LEAST_TIME_LIMIT_SECONDS = 120
 TIME_LIMIT_FACTOR = 20
 """A batch that takes this many times its estimate hangs; its child is killed."""
 RESEND_SECONDS = 3.0
@@ -65,8 +64,14 @@ class Dispatcher:
         return sent
 
     def _send(self, task: AdmittedTask) -> None:
-        time_limit = max(LEAST_TIME_LIMIT_SECONDS, math.ceil(TIME_LIMIT_FACTOR * task.seconds))
+        limit = time_limit(task.seconds, self._settings)
         try:
-            self._queue.send(task.engine, task.id, time_limit=time_limit)
+            self._queue.send(task.engine, task.id, time_limit=limit)
         except StoreUnavailableError as error:
             logger.warning("task %s stays admitted, not sent: %s", task.id, error)
+
+
+def time_limit(estimate: float, settings: Settings) -> int:
+    """Whole seconds after which a batch of this estimate is taken to hang."""
+    floor, ceiling = settings.min_batch_limit_seconds, settings.max_batch_limit_seconds
+    return math.ceil(min(ceiling, max(floor, TIME_LIMIT_FACTOR * estimate)))

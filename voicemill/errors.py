@@ -65,6 +65,14 @@ class JobNotFoundError(RequestError):
     http_status = 404
 
 
+class WorkerNotFoundError(RequestError):
+    """No worker or child of this id was heard of lately."""
+
+    code = "worker_not_found"
+    title = "Worker not found"
+    http_status = 404
+
+
 class ItemNotFoundError(RequestError):
     """The job has no item with this custom_id."""
 
@@ -332,6 +340,14 @@ class WorkerLostError(SynthesisError):
 
     code = "worker_lost"
     title = "The worker died"
+    retryable = True
+
+
+class SynthesisTimeoutError(SynthesisError):
+    """The batch took so much longer than estimated that its process was killed as hung."""
+
+    code = "synthesis_timeout"
+    title = "The synthesis hung"
     retryable = True
 
 

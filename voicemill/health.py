@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,11 @@ class Snapshot:
     """Seconds since the epoch by the store's clock."""
     clerks: int
     children: tuple[dict[str, Any], ...]
-    """Fields of ``store.ChildRecord``."""
+    """Fields of ``workers.ChildRecord``."""
+    workers: tuple[dict[str, Any], ...] = ()
+    """Fields of ``workers.WorkerRecord``."""
+    paused: bool = False
+    """An operator has stopped admission."""
     slots: Mapping[str, int] = field(default_factory=dict)
     """Live children that take work, by engine."""
     queued: Mapping[str, int] = field(default_factory=dict)
@@ -54,6 +58,8 @@ class Health:
 
     checks: tuple[Check, ...]
     snapshot: Snapshot | None = None
+    warnings: tuple[str, ...] = ()
+    """What goes wrong though work is done."""
     free_bytes: int | None = None
 
     @property
@@ -61,15 +67,23 @@ class Health:
         """True when work that is sent now will be done."""
         return all(check.ok for check in self.checks)
 
+    @property
+    def status(self) -> str:
+        """``ready``, ``degraded`` (ready, with warnings) or ``not_ready``."""
+        if not self.ready:
+            return "not_ready"
+        return "degraded" if self.warnings else "ready"
+
     def to_wire(self) -> dict[str, Any]:
         """The JSON of ``/health``."""
         snapshot = self.snapshot
         return {
-            "status": "ready" if self.ready else "not_ready",
+            "status": self.status,
             "checks": [
                 {"name": check.name, "ok": check.ok, "detail": check.detail}
                 for check in self.checks
             ],
+            "warnings": list(self.warnings),
             "gpu": gpu_by_node(snapshot),
             "children": list(snapshot.children) if snapshot else [],
             "queue": {
@@ -131,8 +145,25 @@ def judge(snapshot: Snapshot, free_bytes: int | OSError, settings: Settings) -> 
             check_disk(free_bytes, settings),
         ),
         snapshot,
+        tuple(warnings_of(snapshot)),
         None if isinstance(free_bytes, OSError) else free_bytes,
     )
+
+
+def warnings_of(snapshot: Snapshot) -> Iterator[str]:
+    """What an operator should look at."""
+    if snapshot.paused:
+        yield "The queue is paused: nothing is admitted until it is resumed."
+    for child in snapshot.children:
+        for reason in child.get("over_by_nature", ()):
+            yield (
+                f"Child {child['pid']} of {child['node']} is over the limit of {reason} when it is "
+                f"fresh, so the limit is not obeyed: raise VOICEMILL_{reason.upper()}_LIMIT."
+            )
+    for worker in snapshot.workers:
+        for warning in (worker.get("failure"), *worker.get("alerts", ())):
+            if warning:
+                yield f"{worker['node']}: {warning}"
 
 
 def check_disk(free_bytes: int | OSError, settings: Settings) -> Check:

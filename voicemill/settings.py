@@ -114,6 +114,34 @@ def parse_memory_limit(text: str) -> MemoryLimit | None:
     return MemoryLimit("mebibytes", number)
 
 
+def parse_share(text: str) -> float | None:
+    """``30%``, or ``off``."""
+    if text in OFF:
+        return None
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)%", text)
+    if match is None or not 0 < float(match[1]) <= 100:
+        raise ValueError("a share such as 30%, or off")
+    return float(match[1]) / 100
+
+
+def parse_factor(text: str) -> float | None:
+    """A number above 1, or ``off``."""
+    if text in OFF:
+        return None
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = 0.0
+    if not 1 < factor < float("inf"):
+        raise ValueError("a number above 1, or off")
+    return factor
+
+
+def parse_optional_text(text: str) -> str | None:
+    """Any text, or ``off``."""
+    return None if text in OFF else text
+
+
 def parse_options(text: str) -> Mapping[str, Any]:
     """A JSON object."""
     try:
@@ -185,6 +213,32 @@ class Settings:
     max_age_seconds: float | None = setting(
         "off", parse_optional_seconds, "Recycle a child this long after it was ready."
     )
+    min_age_seconds: float = setting(
+        "30",
+        parse_seconds,
+        "Least age of a child that is recycled for memory, slowness, age or schedule.",
+    )
+    fragmentation_limit: float | None = setting(
+        "30%", parse_share, "Recycle a child that wastes this share of torch's GPU memory; or off."
+    )
+    fragmentation_floor_mb: int = setting(
+        "1024", parse_megabytes, "Waste of GPU memory (MiB) that is borne whatever its share."
+    )
+    max_slowdown: float | None = setting(
+        "1.5", parse_factor, "Recycle a child this many times slower than it was; or off."
+    )
+    max_errors: int | None = setting(
+        "3", parse_optional_count, "Recycle a child whose engine fails this often in a row; or off."
+    )
+    recycle_at: str | None = setting(
+        "off",
+        parse_optional_text,
+        "When to recycle every child: five cron fields and maybe a time zone "
+        "(`0 2 * * * Europe/Berlin`); or off.",
+    )
+    cuda_alloc_conf: str | None = setting(
+        "off", parse_optional_text, "PYTORCH_CUDA_ALLOC_CONF of the children; or off."
+    )
     memory_check_seconds: float = setting(
         "1", parse_seconds, "Least time between two looks at memory."
     )
@@ -194,6 +248,12 @@ class Settings:
     max_attempts: int = setting("3", parse_count, "Attempts an item has before it fails for good.")
     lease_seconds: float = setting(
         "60", parse_seconds, "A worker not heard of for this long has lost its items to others."
+    )
+    min_batch_limit_seconds: float = setting(
+        "120", parse_seconds, "A batch that takes longer may be hung; its child may be killed."
+    )
+    max_batch_limit_seconds: float = setting(
+        "3600", parse_seconds, "A batch that takes longer is hung, whatever was estimated."
     )
     load_timeout_seconds: float = setting(
         "300", parse_seconds, "Time a child has to load its engine; at least four model loads."
@@ -245,6 +305,8 @@ class Settings:
                 text = "off"
             elif isinstance(value, Mapping):
                 text = json.dumps(dict(value))
+            elif one.metadata["parse"] is parse_share:
+                text = f"{plain(value * 100)}%"
             elif isinstance(value, int) and not value and one.name.endswith("_mb"):
                 text = "off"
             else:

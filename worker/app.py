@@ -27,13 +27,26 @@ def on_parent_made(sender: str, conf: Any, **_: Any) -> None:
 @signals.worker_init.connect
 def on_parent_started(**_: Any) -> None:
     """Watch before the first child exists."""
-    process.start_parent()
+    process.parent().start()
+
+
+@signals.worker_ready.connect
+def on_consumer_started(sender: Any, **_: Any) -> None:
+    """Take messages for those children that are there."""
+    process.parent().intake.open(sender)
+
+
+@signals.worker_shutting_down.connect
+def on_stop_asked(how: str, **_: Any) -> None:
+    """A warm stop lasts as long as the batches in hand, but not for ever."""
+    if how == "Warm":
+        process.parent().begin_stop()
 
 
 @signals.worker_shutdown.connect
 def on_parent_stopping(**_: Any) -> None:
     """Give back what is still held."""
-    process.stop_parent()
+    process.parent().stop()
 
 
 @signals.worker_process_init.connect

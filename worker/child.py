@@ -1,38 +1,49 @@
-"""The process that holds the engine: loading, heartbeat, batches, and when to leave."""
+"""The process that holds the engine: loading, heartbeat, batches, and what it wishes."""
 
 from __future__ import annotations
 
 import logging
 import os
+import random
 import threading
 import time
 import uuid
+from dataclasses import dataclass
 from typing import Any
 
 from voicemill.dispatch import Dispatcher
 from voicemill.errors import StoreRefusedError, StoreUnavailableError, SynthesisError
 from voicemill.queue import Queue
 from voicemill.settings import Settings
-from voicemill.store import ChildRecord, Store
+from voicemill.store import Store
 from voicemill.voices import Capabilities
-from worker import audio, gpu, memory
+from voicemill.workers import ChildRecord, Orders
+from worker import audio
 from worker.engines import load_engine
-from worker.engines.base import (
-    WARM_UP_CALLS,
-    Engine,
-    ReportsDeviceMemory,
-    Segment,
-    SynthesisOptions,
-)
-from worker.nvml import Driver, visible_devices
+from worker.engines.base import WARM_UP_CALLS, Engine, Segment, SynthesisOptions
+from worker.handover import Wish
+from worker.measurements import Measurements
 from worker.patience import patiently
-from worker.recycle import Measurements, MemoryUse, Policy, Reason, reason_to_leave
+from worker.recycle import AT_ONCE, ROT, Policy, Reason, over_by_nature, pressures, reason_to_leave
 from worker.synthesis import Synthesizer
+from worker.vitals import Vitals
 
 logger = logging.getLogger(__name__)
 
 WARM_UP_TEXT = "This voice is warm now, and ready for work."
-LONGEST_BEAT_SECONDS = 5.0
+LONGEST_BEAT_SECONDS = 1.0
+"""How late an order of an operator may be heard."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a child wants of its parent, each said once."""
+
+    leave_now: Reason | None = None
+    ask: Wish | None = None
+    """To be replaced."""
+    drain: bool | None = None
+    """To be given no more jobs, or jobs again."""
 
 
 class Child:
@@ -40,6 +51,8 @@ class Child:
 
     def __init__(self, settings: Settings, child_id: str, node: str) -> None:
         self.settings = settings
+        self._policy = Policy.from_settings(settings)
+        self._is_policy_adopted = False
         self.id = child_id
         self._node = node
         self._store = Store.connect(settings.redis_url)
@@ -47,19 +60,19 @@ class Child:
         self._engine = load_engine(settings.engine)
         began = time.perf_counter()
         self._capabilities = self._engine.load(settings.engine_options)
-        warm_up_seconds = warm_up(self._engine, self._capabilities)
-        self._synthesizer = Synthesizer(self._store, self._engine, self._capabilities, settings)
-        self._ready_at = time.time()
-        self._ready_clock = time.monotonic()
-        self._tasks = 0
-        self._items = 0
-        self._looked_at = 0.0
-        self._driver = Driver(visible_devices())
-        self._gpu = self._look_at_devices()
-        self._host_memory = self._baseline_host = memory.resident_bytes()
-        self._baseline_gpu: gpu.Baseline = {}
+        synthesis_seconds = warm_up(self._engine, self._capabilities)
+        self._vitals = Vitals(settings, self._engine)
+        self._synthesizer = Synthesizer(
+            self._store, self._engine, self._capabilities, settings, self._vitals
+        )
+        self.warmup_seconds = time.perf_counter() - began
+        self._over_by_nature: list[Reason] = []
+        self._asked: Reason | None = None
+        self._drains = False
+        self._orders = self._orders_at_start = Orders()
+        self._nearest: tuple[Reason, float] | None = None
         self._leaving = threading.Event()
-        self._announce(warm_up_seconds, time.perf_counter() - began)
+        self._announce(synthesis_seconds)
         threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
 
     def run(self, task_id: str) -> list[dict[str, Any]] | None:
@@ -77,29 +90,51 @@ class Child:
             logger.info("task %s is not ours to start", task_id)
             return None
         outcomes = self._synthesizer.run(task)
-        self._tasks += 1
-        self._items += len(outcomes)
+        self._vitals.tally.tasks += 1
+        self._vitals.tally.items += len(outcomes)
         self._admit_more()
         every = self.settings.empty_cache_every
-        if every and self._tasks % every == 0:
+        if every and self._vitals.tally.tasks % every == 0:
             self._engine.after_batch()
         return [outcome.to_record() for outcome in outcomes]
 
-    def reason_to_leave(self, policy: Policy) -> Reason | None:
-        """What the policy says of this child now."""
-        self._look_at_memory()
-        return reason_to_leave(policy, self._measurements())
+    def look(self, **celery_limits: int | None) -> Wishes:
+        """Look at itself between batches; for the main thread alone.
 
-    def leave(self, reason: Reason) -> None:
+        ``max_tasks`` and ``max_memory_kib`` are Celery's own limits.
+        """
+        now = self._vitals.measure(
+            poisoned=self._synthesizer.poisoned,
+            requested=self._orders.recycles > self._orders_at_start.recycles,
+            model_is_wanted=self._orders.model_revision
+            in (None, self._capabilities.model_revision),
+        )
+        if not self._is_policy_adopted:
+            self._adopt(self._policy.with_celery(**celery_limits), now)
+        policy = self._policy
+        self._nearest = max(pressures(policy, now).items(), key=lambda pair: pair[1], default=None)
+        reason = reason_to_leave(policy, now)
+        if reason in AT_ONCE:
+            self._asked = reason
+            return Wishes(leave_now=reason)
+        ask = None
+        if reason is not None and self._asked is None:
+            self._asked = reason
+            ask = Wish(str(reason), self._vitals.footprint, self._rots_early(reason))
+        drains, self._drains = self._drains, self._orders.drain
+        return Wishes(ask=ask, drain=None if drains == self._drains else self._drains)
+
+    def leave(self) -> None:
         """Take no more work; the process ends after this."""
+        reason = self._asked or Reason.REQUESTED
         logger.warning(
             "child %d recycles: %s after %d tasks, %d items, %.0f s, %d MiB",
             os.getpid(),
             reason,
-            self._tasks,
-            self._items,
-            time.monotonic() - self._ready_clock,
-            self._host_memory // 2**20,
+            self._vitals.tally.tasks,
+            self._vitals.tally.items,
+            self._vitals.age_seconds,
+            self._vitals.rss // 2**20,
         )
         self._leaving.set()
         try:
@@ -108,18 +143,36 @@ class Child:
         except (StoreUnavailableError, StoreRefusedError) as error:
             logger.warning("the recycle could not be noted: %s", error)
 
-    def _announce(self, synthesis_seconds: float, load_seconds: float) -> None:
+    def _rots_early(self, reason: Reason) -> bool:
+        is_young = self._vitals.age_seconds < 2 * self.settings.min_age_seconds
+        return is_young and reason in ROT | {Reason.MODEL}
+
+    def _adopt(self, limits: Policy, warm: Measurements) -> None:
+        self._over_by_nature = over_by_nature(limits, warm)
+        for reason in self._over_by_nature:
+            logger.warning(
+                "a fresh child is over the limit of %s: %s MiB used. The limit is not obeyed; "
+                "raise VOICEMILL_%s_LIMIT.",
+                reason,
+                used_mebibytes(reason, warm),
+                reason.upper(),
+            )
+        self._policy = limits.without(self._over_by_nature).with_jitter(random.random())
+        self._is_policy_adopted = True
+        logger.info("child %d is replaced by: %s", os.getpid(), self._policy)
+
+    def _announce(self, synthesis_seconds: float) -> None:
         engine = self._capabilities.engine
         characters = len(WARM_UP_TEXT)
         patience = self.settings.load_timeout_seconds
         patiently(patience, self._store.publish_engine, self._capabilities)
         patiently(patience, self._store.observe_cost, engine, characters, synthesis_seconds)
-        for name, value in (("sum", load_seconds), ("count", 1.0)):
+        for name, value in (("sum", self.warmup_seconds), ("count", 1.0)):
             counter = f"voicemill_warmup_seconds_{name}"
             patiently(patience, self._store.add_metric, counter, {"engine": engine}, value)
-        patiently(patience, self._beat_once)
+        self._orders_at_start = patiently(patience, self._beat_once)
         self._admit_more()
-        logger.info("child %d ready: %s in %.1f s", os.getpid(), engine, load_seconds)
+        logger.info("child %d ready: %s in %.1f s", os.getpid(), engine, self.warmup_seconds)
 
     def _admit_more(self) -> None:
         try:
@@ -135,43 +188,43 @@ class Child:
             except (StoreUnavailableError, StoreRefusedError) as error:
                 logger.warning("heartbeat not heard: %s", error)
 
-    def _beat_once(self) -> None:
-        record = ChildRecord(
+    def _beat_once(self) -> Orders:
+        takes_work = not (self._leaving.is_set() or self._orders.drain)
+        self._orders = self._store.beat_child(
+            self._record(), self.settings.lease_seconds, takes_work=takes_work
+        )
+        return self._orders
+
+    def _record(self) -> ChildRecord:
+        vitals = self._vitals
+        reason, nearness = self._nearest or (None, 0.0)
+        return ChildRecord(
             id=self.id,
             node=self._node,
             pid=os.getpid(),
             engine=self._capabilities.engine,
             model_revision=self._capabilities.model_revision,
-            ready_at=self._ready_at,
-            tasks=self._tasks,
-            items=self._items,
-            rss_bytes=self._host_memory,
-            gpu=self._gpu.to_record(),
+            ready_at=vitals.ready_at,
+            warmup_seconds=self.warmup_seconds,
+            tasks=vitals.tally.tasks,
+            items=vitals.tally.items,
+            rss_bytes=vitals.rss,
+            rss_baseline_bytes=vitals.rss_baseline,
+            gpu=vitals.gpu.to_record(),
+            gpu_baseline_bytes=vitals.gpu_baseline,
+            real_time_factor=vitals.pace.now,
+            real_time_factor_baseline=vitals.pace.baseline,
+            next_reason=reason,
+            nearness=nearness,
+            over_by_nature=[str(one) for one in self._over_by_nature],
         )
-        takes_work = not self._leaving.is_set()
-        self._store.beat_child(record, self.settings.lease_seconds, takes_work=takes_work)
 
-    def _look_at_memory(self) -> None:
-        if time.monotonic() - self._looked_at < self.settings.memory_check_seconds:
-            return
-        self._looked_at = time.monotonic()
-        self._host_memory = memory.resident_bytes()
-        self._gpu = self._look_at_devices()
 
-    def _look_at_devices(self) -> gpu.GpuReading:
-        engine = self._engine
-        own = engine.device_bytes() if isinstance(engine, ReportsDeviceMemory) else None
-        return gpu.read_devices(self._driver, own)
-
-    def _measurements(self) -> Measurements:
-        return Measurements(
-            tasks=self._tasks,
-            items=self._items,
-            age_seconds=time.monotonic() - self._ready_clock,
-            host_memory=MemoryUse(self._host_memory, memory.allowed_bytes(), self._baseline_host),
-            gpu_memory=gpu.memory_uses(self._gpu, self._baseline_gpu),
-            poisoned=self._synthesizer.poisoned,
-        )
+def used_mebibytes(reason: Reason, warm: Measurements) -> int:
+    """What a warm child uses of the memory a reason is about."""
+    if reason is Reason.HOST_MEMORY and warm.host_memory is not None:
+        return warm.host_memory.used // 2**20
+    return sum(use.used for use in warm.gpu_memory) // 2**20
 
 
 def warm_up(engine: Engine, capabilities: Capabilities) -> float:

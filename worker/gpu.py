@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from worker.measurements import MemoryUse
 from worker.nvml import Driver, Seen
-from worker.recycle import MemoryUse
 
 Source = Literal["process", "engine", "device"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -101,11 +100,6 @@ class Driver:
         self._is_open = False
         with suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
-
-
-def visible_devices() -> str | None:
-    """What CUDA was told that this process may use; nothing when it was told nothing."""
-    return os.environ.get("CUDA_VISIBLE_DEVICES")  # noqa: TID251  CUDA's own, no setting of ours
 
 
 def visible_of(gpus: Sequence[Gpu], visible: str | None) -> tuple[str, ...]:

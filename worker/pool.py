@@ -1,21 +1,24 @@
-"""Celery's prefork pool, asked to leave by our policy and honest about lost children.
+"""Celery's prefork pool that renews its children without a pause.
 
-The only module that stands on private names of Celery and billiard:
-``asynpool.Worker`` (``_make_child_methods maxtasks max_memory_per_child
-wait_for_job``) and ``asynpool.AsynPool`` (``_pool _state on_process_alive
-_event_process_exit _join_exited_workers``). Their minor versions are pinned.
+The only module that stands on private names of Celery and billiard; ``tests/worker/test_pool.py``
+says which. Their minor versions are pinned. What to do is decided elsewhere: in the child by
+``recycle``, in the parent by ``handover`` and ``headroom``.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import time
 from typing import Any
 
 import billiard.pool
 from celery.concurrency import asynpool, prefork
 
 from worker import process
-from worker.recycle import Policy
+from worker.environment import environment
+from worker.handover import Handovers, Leaver, Wish
 
 # Tenths of a second a leaving child waits for its last answers to be read; 300 by default,
 # which a container's grace period does not have.
@@ -23,41 +26,195 @@ billiard.pool.GUARANTEE_MESSAGE_CONSUMPTION_RETRY_LIMIT = 30
 
 REAP_PAUSE_SECONDS = 0.01
 REAP_TRIES = 1000
+WRITE_PAUSE_SECONDS = 0.01
+TICK_SECONDS = 1.0
+POLL_SECONDS = 1.0
+ROOM_PAUSE_SECONDS = 0.25
+CLEAN_EXITS = (billiard.pool.EX_OK, billiard.pool.EX_RECYCLE)
+
+WARM, ASK, GO, PAUSE, RESUME = (
+    f"voicemill-{word}" for word in ("warm", "ask", "go", "pause", "resume")
+)
+"""What a child says to its parent, beside Celery's own words."""
+LEAVE = "voicemill-leave"
+"""What the parent says to a child, behind the job that may be in its pipe."""
 
 
 class ChildProcess(asynpool.Worker):
-    """Asks the policy before each job it reads from its pipe; never inside one."""
+    """Looks at itself before each job it reads from its pipe, and each second; never inside one."""
+
+    def __call__(self) -> None:
+        process.die_with_parent()
+        super().__call__()
+
+    def on_loop_start(self, pid: int) -> None:
+        """The child is ready; tell how long its engine took, then Celery's own word."""
+        theirs: Any = self
+        theirs.outq.put((WARM, (pid, process.current_child().warmup_seconds)))
+        super().on_loop_start(pid)
 
     def _make_child_methods(self, *args: Any, **kwargs: Any) -> None:
         super()._make_child_methods(*args, **kwargs)
         theirs: Any = self
-        max_tasks, theirs.maxtasks = theirs.maxtasks, None
-        max_memory_kib, theirs.max_memory_per_child = theirs.max_memory_per_child, None
+        limits = {"max_tasks": theirs.maxtasks, "max_memory_kib": theirs.max_memory_per_child}
+        theirs.maxtasks = theirs.max_memory_per_child = None
         receive = theirs.wait_for_job
 
         def wait_for_job(*args: Any, **kwargs: Any) -> Any:
             child = process.current_child()
-            policy = Policy.from_settings(
-                child.settings, max_tasks=max_tasks, max_memory_kib=max_memory_kib
-            )
-            reason = child.reason_to_leave(policy)
-            if reason is not None:
-                child.leave(reason)
+            wishes = child.look(**limits)
+            if wishes.leave_now is not None:
+                theirs.outq.put((GO, (os.getpid(), str(wishes.leave_now))))
+                child.leave()
                 sys.exit(billiard.pool.EX_RECYCLE)
-            return receive(*args, **kwargs)
+            if wishes.ask is not None:
+                theirs.outq.put((ASK, (os.getpid(), wishes.ask)))
+            if wishes.drain is not None:
+                theirs.outq.put((PAUSE if wishes.drain else RESUME, (os.getpid(),)))
+            # Celery's own reading of the pipe waits for ever, and an idle child would never look.
+            if not theirs.inq._reader.poll(POLL_SECONDS):
+                return None
+            request = receive(*args, **kwargs)
+            if request and request[0] == LEAVE:
+                child.leave()
+                sys.exit(billiard.pool.EX_RECYCLE)
+            return request
 
         theirs.wait_for_job = wait_for_job
 
 
 class ChildPool(asynpool.AsynPool):
-    """Reaps exited children at once and says so to the store."""
+    """Makes a child's successor before the child leaves, and reaps exited ones at once."""
 
     Worker = ChildProcess
+    timers = property(lambda self: {self.maintain_pool: 5.0, self.tick: TICK_SECONDS})
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._handovers = Handovers()
+        self._paused: set[int] = set()
+        self._waits_for_room: dict[int, Leaver] = {}
+        self._hub: Any = None
+        super().__init__(*args, **kwargs)
+        self._result_handler.state_handlers |= {
+            ASK: self.on_ask,
+            WARM: process.parent().child_warm,
+            GO: process.parent().child_goes,
+            PAUSE: self.on_pause,
+            RESUME: self.on_resume,
+        }
+
+    def register_with_event_loop(self, hub: Any) -> None:
+        """Keep the loop at hand, for what is done later."""
+        self._hub = hub
+        super().register_with_event_loop(hub)
+
+    def tick(self) -> None:
+        """Each second: start what waits for its turn, and let the parent see its children."""
+        self._hand_over()
+        self._show()
+
+    def on_ask(self, pid: int, wish: Wish) -> None:
+        """A child asks to be replaced."""
+        old = self._by_pid(pid)
+        if old is not None:
+            device = process.parent().devices.of(old.index)
+            self._handovers.ask(Leaver(pid, old.index, device, wish), time.monotonic())
+            self._hand_over()
+
+    def on_pause(self, pid: int) -> None:
+        """A child takes no more jobs until it says so."""
+        child = self._by_pid(pid)
+        if child is not None:
+            self._paused.add(pid)
+            self._stop_writing_to(child)
+            self._show()
+
+    def on_resume(self, pid: int) -> None:
+        """A paused child takes jobs again."""
+        child = self._by_pid(pid)
+        if child is not None and pid in self._paused:
+            self._paused.discard(pid)
+            if pid not in self._handovers.leaving:
+                self._all_inqueues.add(child.inqW_fd)
+            self._show()
 
     def on_process_alive(self, pid: int) -> None:
-        """A child has sent that it is up, which it does once its engine is loaded."""
+        """A child has loaded its engine and spoken once; the one it replaces may go."""
         super().on_process_alive(pid)
-        process.child_up()
+        process.parent().child_up(pid)
+        handover = self._handovers.up(pid)
+        if handover is not None:
+            process.parent().handed_over(handover, time.monotonic() - handover.began)
+            old = self._by_pid(handover.leaver.pid)
+            if old is not None:
+                self._leave(old)
+        self.tick()
+
+    def _hand_over(self) -> None:
+        if self._state != billiard.pool.RUN or self._hub is None:
+            return
+        for leaver in self._handovers.due(time.monotonic()):
+            old = self._by_pid(leaver.pid)
+            if old is None:
+                continue
+            if process.parent().has_room_for(leaver):
+                successor = self._start_successor(leaver.slot)
+                self._handovers.begin(leaver, successor.pid, time.monotonic())
+            else:
+                process.parent().breaks_first(leaver)
+                self._handovers.leave_first(leaver)
+                self._waits_for_room[leaver.slot] = leaver
+                self._leave(old)
+
+    def _start_successor(self, slot: int) -> Any:
+        if None not in self._queues.values():
+            self._queues[self.create_process_queues()] = None
+        return self._create_worker_process(slot)
+
+    def _create_worker_process(self, slot: int) -> Any:
+        with environment(process.parent().environment_of(slot)):
+            return super()._create_worker_process(slot)
+
+    def _leave(self, old: Any) -> None:
+        if not old._is_alive():
+            return
+        if old.inqW_fd in self._active_writes:
+            self._hub.call_later(WRITE_PAUSE_SECONDS, self._leave, old)
+            return
+        self._stop_writing_to(old)
+        old.inq.put((LEAVE, ()))
+
+    def _stop_writing_to(self, child: Any) -> None:
+        self._all_inqueues.discard(child.inqW_fd)
+        if child.inqW_fd not in self._active_writes:
+            self._hub.remove_writer(child.inqW_fd)
+
+    def _repopulate_pool(self, exitcodes: Any) -> None:
+        """Fill the slots that nobody holds; one that waits for memory is filled when it is free."""
+        crashed = any(code not in CLEAN_EXITS for code in exitcodes)
+        for slot in self._empty_slots():
+            if self._state != billiard.pool.RUN:
+                return
+            if self._must_wait_for_room(slot):
+                continue
+            if crashed:
+                self.restart_state.step()
+            self._create_worker_process(slot)
+
+    def _empty_slots(self) -> list[int]:
+        held = {child.index for child in self._pool}
+        missing = max(0, self._processes - len(held))
+        return [slot for slot in range(self._processes) if slot not in held][:missing]
+
+    def _must_wait_for_room(self, slot: int) -> bool:
+        leaver = self._waits_for_room.get(slot)
+        if leaver is None:
+            return False
+        if process.parent().waits_for_room(leaver):
+            self._hub.call_later(ROOM_PAUSE_SECONDS, self.maintain_pool)
+            return True
+        del self._waits_for_room[slot]
+        return False
 
     def _event_process_exit(self, hub: Any, proc: Any) -> None:
         super()._event_process_exit(hub, proc)
@@ -77,7 +234,43 @@ class ChildPool(asynpool.AsynPool):
         finally:
             for proc in before:
                 if proc not in self._pool:
-                    process.child_gone(proc.pid, proc.exitcode)
+                    self._gone(proc)
+
+    def _gone(self, proc: Any) -> None:
+        self._paused.discard(proc.pid)
+        failed = self._handovers.gone(proc.pid, time.monotonic())
+        process.parent().child_gone(proc.pid, proc.index, proc.exitcode)
+        if failed is not None:
+            process.parent().handover_failed(failed, proc.exitcode)
+
+    def _on_hard_timeout(self, job: Any) -> None:
+        for pid in self._cache[job].worker_pids() if job in self._cache else ():
+            process.parent().timed_out(pid)
+        super()._on_hard_timeout(job)
+
+    def close(self) -> None:
+        """Stop; a child that still loads holds no work and is not waited for."""
+        for child in list(self._waiting_to_start):
+            child._controlled_termination = True
+            if child._is_alive():
+                os.kill(child.pid, signal.SIGKILL)
+        super().close()
+
+    def _by_pid(self, pid: int) -> Any:
+        return next((child for child in self._pool if child.pid == pid), None)
+
+    def _show(self) -> None:
+        states = {child.pid: (child.index, self._state_of(child)) for child in self._pool}
+        process.parent().sees(states, takers=len(self._all_inqueues))
+
+    def _state_of(self, child: Any) -> str:
+        if child in self._waiting_to_start or child.inqW_fd not in self._fileno_to_inq:
+            return "loading"
+        if child.pid in self._handovers.leaving:
+            return "leaving"
+        if child.pid in self._paused:
+            return "draining"
+        return "busy" if child.inqW_fd in self._busy_workers else "ready"
 
 
 class TaskPool(prefork.TaskPool):

@@ -28,6 +28,7 @@ from worker import audio, segments
 from worker.engines.base import Engine, Samples, Segment, SynthesisOptions
 from worker.lease import LeaseKeeper
 from worker.patience import patiently
+from worker.vitals import Vitals
 
 logger = logging.getLogger(__name__)
 
@@ -73,12 +74,18 @@ class Synthesizer:
     """Speaks batches with one loaded engine. Encoding and writing overlap the next synthesis."""
 
     def __init__(
-        self, store: Store, engine: Engine, capabilities: Capabilities, settings: Settings
+        self,
+        store: Store,
+        engine: Engine,
+        capabilities: Capabilities,
+        settings: Settings,
+        vitals: Vitals,
     ) -> None:
         self._store = store
         self._engine = engine
         self._capabilities = capabilities
         self._settings = settings
+        self._vitals = vitals
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="writer")
         self._waiting = threading.BoundedSemaphore(WRITES_AHEAD)
         self._disk_is_full = False
@@ -168,7 +175,9 @@ class Synthesizer:
         error = failure_of(call)
         if isinstance(error, EnginePoisonedError):
             self.poisoned = True
-        return spoken if error is None else [error] * len(batch)
+        results = spoken if error is None else [error] * len(batch)
+        self._vitals.tally.note_call(item.index, results)
+        return results
 
     def _finish_later(self, task: StartedTask, attempt: Attempt) -> Future[Outcome]:
         self._waiting.acquire()
@@ -211,6 +220,7 @@ class Synthesizer:
         if not self._patiently(self._store.succeed_item, task, item.index, published):
             written.path.unlink(missing_ok=True)
             return Outcome(task.job_id, item.custom_id, ItemStatus.CANCELLED)
+        self._vitals.pace.add(attempt.seconds, published.duration_seconds)
         return Outcome(
             task.job_id,
             item.custom_id,

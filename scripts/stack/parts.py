@@ -107,8 +107,7 @@ def worker_part(settings: Settings, env: Mapping[str, str]) -> Part:
             # One worker has nobody to gossip with; both cost it seconds at start.
             *("-E", "--without-gossip", "--without-mingle", "--loglevel", settings.log_level),
         ),
-        # TERM then means: finish the batch in hand if there is time, and give back the rest.
-        env={**env, "REMAP_SIGTERM": "SIGQUIT"},
+        env=env,
         stop_seconds=settings.stop_seconds + MARGIN_SECONDS,
         hopeless_status=WORKER_NOT_LOADED,
         misconfigured_status=WORKER_MISCONFIGURED,

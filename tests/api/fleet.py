@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from voicemill.jobs import ItemAudio, ItemError
-from voicemill.store import ChildRecord, Store
+from voicemill.store import Store
+from voicemill.workers import ChildRecord
 
 LEASE_SECONDS = 60.0
 

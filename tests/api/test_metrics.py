@@ -26,6 +26,7 @@ KINDS = {
     "recycles_total": "counter",
     "handover_seconds": "summary",
     "handover_failures_total": "counter",
+    "handover_breaks_total": "counter",
     "warmup_seconds": "summary",
     "wait_seconds": "summary",
     "synthesis_seconds": "summary",

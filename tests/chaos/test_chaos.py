@@ -37,8 +37,6 @@ OPTIONS = json.dumps({"seconds_per_segment": SECONDS_PER_ITEM})
 ENVIRON = {
     "VOICEMILL_LEASE_SECONDS": "5",
     "VOICEMILL_MAX_ATTEMPTS": "20",
-    # Celery spends all of it on each stop of a worker that has something in hand.
-    "VOICEMILL_STOP_SECONDS": "2",
 }
 
 

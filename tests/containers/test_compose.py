@@ -143,7 +143,7 @@ def test_the_environment_of_each_part_is_made_of_settings_that_exist(name: str) 
 
 @pytest.mark.parametrize("stop_seconds", ["", "5", "600"])
 @pytest.mark.parametrize("name", ["worker", "worker-gpu"])
-def test_a_worker_is_given_longer_to_stop_than_its_soft_shutdown_takes(
+def test_a_worker_is_given_longer_to_stop_than_its_batches_may_take(
     name: str, stop_seconds: str
 ) -> None:
     service = services(VOICEMILL_STOP_SECONDS=stop_seconds)[name]

@@ -101,8 +101,3 @@ def test_the_builder_is_sent_only_what_images_copy() -> None:
     assert rules[0] == "*"
     sent = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
     assert {source.split("/")[0] for source in copied} == sent
-
-
-def test_term_begins_the_soft_shutdown_of_the_worker() -> None:
-    for target in ("cpu", "gpu"):
-        assert stages("worker/Dockerfile")[target].env["REMAP_SIGTERM"] == "SIGQUIT"

@@ -10,12 +10,14 @@ import pytest
 import redis
 
 from tests.support import TONE, Valkey, inputs
-from voicemill.dispatch import LEAST_TIME_LIMIT_SECONDS, RESEND_SECONDS, Dispatcher
+from voicemill.dispatch import RESEND_SECONDS, Dispatcher, time_limit
 from voicemill.queue import UNACKED_PREFIX, Queue
 from voicemill.settings import Settings
-from voicemill.store import ChildRecord, Store
+from voicemill.store import Store
+from voicemill.workers import ChildRecord, WorkerRecord
 
 NODE = f"{UNACKED_PREFIX}w@host:1"
+WORKER = WorkerRecord("node", 1, "tone", 0.0)
 
 
 class Bench:
@@ -97,7 +99,16 @@ def test_a_long_batch_gets_a_time_limit_far_above_its_estimate(bench: Bench) -> 
     bench.store.create_job("job_1", "default", inputs("a" * 1000, "hi"), {})
     bench.dispatcher.admit()
     limits = sorted(message["headers"]["timelimit"][0] for message in bench.messages())
-    assert limits == [LEAST_TIME_LIMIT_SECONDS, pytest.approx(600.0)]
+    assert limits == [120, pytest.approx(600.0)]
+
+
+@pytest.mark.parametrize(
+    ("estimate", "limit"), [(0.0, 120), (6.0, 120), (6.01, 121), (100.0, 2000), (1e9, 3600)]
+)
+def test_a_batch_may_take_twenty_times_its_estimate_between_a_floor_and_a_ceiling(
+    estimate: float, limit: int
+) -> None:
+    assert time_limit(estimate, Settings()) == limit
 
 
 def test_a_message_that_is_gone_is_sent_again(bench: Bench, admitted: str) -> None:
@@ -126,7 +137,7 @@ def test_a_message_that_waits_in_the_queue_is_not_sent_again(bench: Bench, admit
 def test_a_message_in_the_hands_of_a_live_worker_is_not_sent_again(
     bench: Bench, admitted: str
 ) -> None:
-    bench.store.beat_node(NODE, 60)
+    bench.store.beat_worker(NODE, WORKER, 60)
     assert bench.take(NODE) == admitted
     bench.let_time_pass()
     assert bench.dispatcher.resend() == 0
@@ -136,7 +147,7 @@ def test_a_message_in_the_hands_of_a_live_worker_is_not_sent_again(
 def test_a_message_that_a_live_worker_forgot_is_sent_again_after_a_lease(
     bench: Bench, admitted: str
 ) -> None:
-    bench.store.beat_node(NODE, 600)
+    bench.store.beat_worker(NODE, WORKER, 600)
     assert bench.take(NODE) == admitted
     bench.let_time_pass(Settings().lease_seconds)
     assert bench.dispatcher.resend() == 1
@@ -146,7 +157,7 @@ def test_a_message_that_a_live_worker_forgot_is_sent_again_after_a_lease(
 
 
 def test_a_message_in_the_hands_of_a_dead_worker_is_sent_again(bench: Bench, admitted: str) -> None:
-    bench.store.beat_node(NODE, 0.001)
+    bench.store.beat_worker(NODE, WORKER, 0.001)
     assert bench.take(NODE) == admitted
     bench.let_time_pass()
     assert bench.dispatcher.resend() == 1
@@ -154,7 +165,7 @@ def test_a_message_in_the_hands_of_a_dead_worker_is_sent_again(bench: Bench, adm
 
 
 def test_the_clerk_forgets_what_a_dead_worker_held(bench: Bench, admitted: str) -> None:
-    bench.store.beat_node(NODE, 0.001)
+    bench.store.beat_worker(NODE, WORKER, 0.001)
     bench.take(NODE)
     bench.store.beat_clerk("k1", 15)
     assert bench.redis.keys(f"{UNACKED_PREFIX}*") == []

@@ -12,7 +12,8 @@ from tests.support import TONE, Valkey, inputs, wait_until
 from voicemill.errors import StoreUnavailableError
 from voicemill.health import MEBIBYTE, Snapshot, free_bytes_at, judge, observe
 from voicemill.settings import Settings
-from voicemill.store import ChildRecord, Store
+from voicemill.store import Store
+from voicemill.workers import ChildRecord
 
 SETTINGS = Settings(engine="tone", free_space_floor_mb=500)
 CHILD: dict[str, Any] = {"id": "c1", "node": "w@host", "gpu": {"devices": [], "reason": "none"}}

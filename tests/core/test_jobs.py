@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 
 from tests.support import TONE, inputs
 from voicemill.costs import CostModel
-from voicemill.errors import InvalidCustomIdError, InvalidTextError, NoSpeakableTextError
+from voicemill.errors import (
+    InvalidCustomIdError,
+    InvalidTextError,
+    NoSpeakableTextError,
+    WorkerLostError,
+)
 from voicemill.jobs import (
     ITEM_TRANSITIONS,
     JOB_TRANSITIONS,
@@ -31,7 +36,8 @@ from voicemill.jobs import (
     is_terminal,
     new_job_id,
 )
-from voicemill.store import ChildRecord, StartedTask, Store
+from voicemill.store import StartedTask, Store
+from voicemill.workers import ChildRecord
 
 MAX_ATTEMPTS = 3
 PASSING = ItemError("synthesis_failed", "It failed.", True)
@@ -145,7 +151,9 @@ class Walk:
 
     def lose_child(self, pick: int) -> None:
         child = f"c{pick % 3}"
-        self.store.release_child(child, "tone", max_attempts=MAX_ATTEMPTS, message="It died.")
+        self.store.release_child(
+            child, "tone", max_attempts=MAX_ATTEMPTS, error=WorkerLostError("It died.")
+        )
         self.beat()
 
     def cancel(self, pick: int) -> None:

@@ -13,7 +13,8 @@ from tests.support import TONE, Valkey, inputs
 from voicemill.costs import UNMEASURED
 from voicemill.errors import JobNotFoundError, StoreRefusedError, StoreUnavailableError
 from voicemill.jobs import ItemAudio, ItemError, ItemStatus, JobStatus
-from voicemill.store import ChildRecord, StartedTask, Store
+from voicemill.store import StartedTask, Store
+from voicemill.workers import ChildRecord
 
 CALLS: dict[str, Callable[[Store], object]] = {
     "ping": lambda store: store.ping(),

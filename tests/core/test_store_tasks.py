@@ -8,9 +8,10 @@ import pytest
 
 from tests.support import TONE, inputs, wait_until
 from voicemill.costs import CostModel
-from voicemill.errors import StoreRefusedError
+from voicemill.errors import StoreRefusedError, WorkerLostError
 from voicemill.jobs import ItemAudio, ItemError, ItemInput, ItemStatus, JobStatus, new_job_id
-from voicemill.store import AdmittedTask, ChildRecord, StartedTask, Store
+from voicemill.store import AdmittedTask, StartedTask, Store
+from voicemill.workers import ChildRecord
 
 SECOND_PER_ITEM = CostModel(1.0, 0.0)
 ERROR = ItemError("synthesis_failed", "It failed.", True)
@@ -171,7 +172,9 @@ def test_items_a_dead_child_had_not_started_lose_no_attempt(store: Store) -> Non
     job_id = submit(store, *"abcd")
     task = start(store, admit(store, batch_seconds=9, most=1)[0])
     store.start_items(task, [0], 60)
-    assert store.release_child("c1", "tone", max_attempts=3, message="It was killed.")
+    assert store.release_child(
+        "c1", "tone", max_attempts=3, error=WorkerLostError("It was killed.")
+    )
     assert [item.attempts for item in store.items(job_id)] == [1, 0, 0, 0]
     assert store.snapshot().slots == {"tone": 0}
     child(store)

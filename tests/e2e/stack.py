@@ -226,7 +226,13 @@ class Worker:
                 start_new_session=True,
             )
         wait_until(
-            lambda: store.snapshot().slots.get("tone", 0) > 0 or self._process.poll() is not None,
+            lambda: (
+                self._process.poll() is not None
+                or any(
+                    child["node"] == self.node and child["takes_work"]
+                    for child in store.snapshot().children
+                )
+            ),
             30,
             f"a child that takes work\n{self.log}",
         )

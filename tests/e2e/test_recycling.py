@@ -7,62 +7,141 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.renewal import Renewal
 from tests.e2e.stack import Worker
-from tests.support import inputs, wait_until
-from voicemill.dispatch import Dispatcher
-from voicemill.jobs import ItemStatus, JobStatus, new_job_id
-from voicemill.queue import Queue
+from tests.support import wait_until
+from voicemill.health import observe
+from voicemill.jobs import ItemStatus
 from voicemill.settings import Settings
-from voicemill.store import Store
 
-REASONS = {
+LINES = [f"Line {n}." for n in range(8)]
+
+
+def tone(**options: object) -> dict[str, str]:
+    """The environment that gives `tone` these options."""
+    return {"VOICEMILL_ENGINE_OPTIONS": json.dumps(options)}
+
+
+BY_WORK = {
     "tasks": {"VOICEMILL_MAX_TASKS_PER_CHILD": "2"},
     "items": {"VOICEMILL_MAX_ITEMS_PER_CHILD": "2"},
-    "age": {"VOICEMILL_MAX_AGE_SECONDS": "0.01"},
-    "host_memory": {
-        "VOICEMILL_HOST_MEMORY_LIMIT": "1.3x",
-        "VOICEMILL_MEMORY_CHECK_SECONDS": "0.01",
-        "VOICEMILL_ENGINE_OPTIONS": json.dumps({"leak_host_mb": 20}),
-    },
-    "celery_max_memory": {
-        "VOICEMILL_HOST_MEMORY_LIMIT": "10MiB",
-        "VOICEMILL_MEMORY_CHECK_SECONDS": "0.01",
-    },
+    "host_memory": {"VOICEMILL_HOST_MEMORY_LIMIT": "1.3x", **tone(leak_host_mb=20)},
+    "celery_max_memory": {"VOICEMILL_HOST_MEMORY_LIMIT": "600MiB", **tone(leak_host_mb=100)},
 }
+QUICK = {"tasks", "host_memory"}
 COUNTED = {"items": "tasks", "celery_max_memory": "host_memory"}
 
 
-@pytest.mark.parametrize("cause", REASONS)
-def test_a_child_leaves_between_batches_and_each_item_is_spoken_once(
-    cause: str, tmp_path: Path, redis_url: str, store: Store
+@pytest.mark.parametrize(
+    "cause",
+    [one if one in QUICK else pytest.param(one, marks=pytest.mark.full) for one in BY_WORK],
+)
+def test_work_wears_a_child_out_and_each_item_is_spoken_once(
+    cause: str, tmp_path: Path, redis_url: str
 ) -> None:
-    settings = Settings.from_env({"VOICEMILL_REDIS_URL": redis_url, "VOICEMILL_ENGINE": "tone"})
-    with Worker(redis_url, tmp_path, **REASONS[cause]) as worker:
-        job_id = new_job_id()
-        store.create_job(job_id, "default", inputs(*(f"Line {n}." for n in range(6))), {})
-        dispatcher = Dispatcher(store, Queue(settings), settings)
-
-        def has_completed() -> bool:
-            dispatcher.resend()
-            dispatcher.admit()
-            return store.job(job_id).status is JobStatus.COMPLETED
-
-        wait_until(has_completed, 60, "the end of the job")
-        assert worker.stop() == 0
-    items = store.items(job_id)
-    assert {item.status for item in items} == {ItemStatus.SUCCEEDED}
-    assert {item.attempts for item in items} == {1}
     reason = COUNTED.get(cause, cause)
-    recycles = {labels["reason"]: n for name, labels, n in store.metrics() if "recycles" in name}
-    assert list(recycles) == [reason]
+    with Renewal(redis_url, tmp_path, **BY_WORK[cause]) as worker:
+        items = worker.wait_for(worker.submit(*LINES))
+        worker.wait_until("a recycle", lambda: worker.recycles().get(reason))
+        assert worker.recycles().keys() == {reason}
+        assert worker.stop() == 0
+    assert {(item.status, item.attempts) for item in items} == {(ItemStatus.SUCCEEDED, 1)}
     assert f"recycles: {reason}" in worker.log
 
 
-def test_an_engine_that_cannot_load_ends_the_worker_and_says_why(
+IDLE = {
+    "age": {"VOICEMILL_MAX_AGE_SECONDS": "1"},
+    "schedule": {"VOICEMILL_RECYCLE_AT": "* * * * *"},
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("reason", IDLE)
+def test_an_idle_child_is_replaced_when_its_time_has_come(
+    reason: str, tmp_path: Path, redis_url: str
+) -> None:
+    with Renewal(redis_url, tmp_path, **IDLE[reason]) as worker:
+        worker.wait_until("a recycle", lambda: worker.recycles().get(reason), 90)
+        worker.wait_until("its record", lambda: worker.record.recycles)
+        assert worker.record.recycles[0].reason == reason
+        assert worker.record.recycles[0].successor is not None
+        assert worker.stop() == 0
+
+
+@pytest.mark.full
+def test_a_child_that_has_grown_slow_is_replaced(tmp_path: Path, redis_url: str) -> None:
+    env = tone(seconds_per_segment=0.01, slow_factor=1.02)
+    with Renewal(redis_url, tmp_path, **env) as worker:
+        lines = [f"This is line number {n} of a long job." for n in range(120)]
+        items = worker.wait_for(worker.submit(*lines))
+        worker.wait_until("a recycle", lambda: worker.recycles())
+        assert worker.recycles().keys() == {"slow"}
+        assert worker.stop() == 0
+    assert {(item.status, item.attempts) for item in items} == {(ItemStatus.SUCCEEDED, 1)}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("max_errors", "recycles"), [("3", {"errors": 1}), ("off", {})])
+def test_an_engine_that_fails_for_one_item_after_another_is_replaced(
+    max_errors: str, recycles: dict[str, int], tmp_path: Path, redis_url: str
+) -> None:
+    lines = [*["{tone:fail} Line."] * 3, *LINES]
+    with Renewal(redis_url, tmp_path, VOICEMILL_MAX_ERRORS=max_errors) as worker:
+        items = worker.wait_for(worker.submit(*lines))
+        worker.wait_until("the recycles", lambda: worker.recycles() == recycles)
+        assert worker.stop() == 0
+    assert [item.status for item in items] == [
+        *[ItemStatus.FAILED] * 3,
+        *[ItemStatus.SUCCEEDED] * len(LINES),
+    ]
+
+
+@pytest.mark.full
+def test_children_with_another_revision_than_the_wanted_are_replaced_but_not_for_ever(
     tmp_path: Path, redis_url: str
 ) -> None:
-    options = json.dumps({"no_such_option": 1})
-    with Worker(redis_url, tmp_path, VOICEMILL_ENGINE_OPTIONS=options) as worker:
+    with Renewal(redis_url, tmp_path, VOICEMILL_MIN_AGE_SECONDS="60") as worker:
+        worker.store.want_model("tone", "another")
+        worker.wait_until("a recycle", lambda: worker.recycles().get("model"))
+        worker.wait_until("its record", lambda: worker.record.recycles)
+        successor = worker.record.recycles[0].successor
+        worker.wait_until(
+            "the new child alone",
+            lambda: [one.pid for one in worker.processes("ready", "leaving")] == [successor],
+        )
+        worker.wait_until(
+            "the second asking",
+            lambda: [c["next_reason"] for c in worker.store.snapshot().children] == ["model"],
+        )
+        assert worker.recycles() == {"model": 1}
+        worker.store.want_model("tone", None)
+        assert worker.stop() == 0
+
+
+def test_a_fresh_child_over_a_limit_works_on_and_health_says_so(
+    tmp_path: Path, redis_url: str
+) -> None:
+    settings = Settings.from_env({"VOICEMILL_ENGINE": "tone"})
+    with Renewal(redis_url, tmp_path, VOICEMILL_HOST_MEMORY_LIMIT="10MiB") as worker:
+        items = worker.wait_for(worker.submit(*LINES))
+        assert {item.status for item in items} == {ItemStatus.SUCCEEDED}
+        assert worker.recycles() == {}
+        worker.wait_until("the warning", lambda: observe(worker.store, settings).warnings)
+        (warning,) = observe(worker.store, settings).warnings
+        assert "raise VOICEMILL_HOST_MEMORY_LIMIT" in warning
+        assert worker.log.count("raise VOICEMILL_HOST_MEMORY_LIMIT") == 1
+        assert worker.stop() == 0
+
+
+@pytest.mark.parametrize(
+    "env",
+    [tone(no_such_option=1), {"VOICEMILL_RECYCLE_AT": "at two"}],
+    ids=["engine option", "schedule"],
+)
+def test_a_bad_setting_ends_the_worker_and_says_why(
+    env: dict[str, str], tmp_path: Path, redis_url: str
+) -> None:
+    with Worker(redis_url, tmp_path, **env) as worker:
         wait_until(lambda: worker.exit_status is not None, 30, "the end of the worker")
         assert worker.exit_status == 4
-        assert "no_such_option" in worker.log
+        assert ("no_such_option" in worker.log) or ("VOICEMILL_RECYCLE_AT='at two'" in worker.log)

@@ -63,7 +63,6 @@ EXPECTED = {
     "worker_prefetch_multiplier": 1,
     "worker_proc_alive_timeout": 300.0,
     "worker_send_task_events": True,
-    "worker_soft_shutdown_timeout": 30.0,
 }
 ASKED_APART = {"broker_url", "result_backend", "broker_transport_options"}
 

@@ -8,7 +8,8 @@ import sys
 from voicemill.errors import SynthesisError
 from worker import gpu
 from worker.engines.cuda import DeviceMemory
-from worker.nvml import Driver, visible_devices
+from worker.environment import visible_devices
+from worker.nvml import Driver
 
 driver = Driver(visible_devices())
 memory: DeviceMemory | None = None

@@ -129,7 +129,7 @@ def test_the_flower_image_gets_none_of_the_worker_s_own_packages() -> None:
     own = {one.name for one in requirements_of(["worker", "hibari"], [])}
 
     assert {"numpy", "soundfile", "psutil"} <= own
-    assert own & versions(ROOT / "requirements/flower.txt").keys() <= {"httpx", "rich"}
+    assert own & versions(ROOT / "requirements/flower.txt").keys() <= {"httpx", "rich", "tzlocal"}
 
 
 WITHOUT = """

@@ -106,6 +106,15 @@ def test_each_segment_is_slower_than_the_one_before() -> None:
     assert times == sorted(times)
 
 
+def test_loading_fails_while_there_is_an_obstacle(tmp_path: Path) -> None:
+    obstacle = tmp_path / "obstacle"
+    obstacle.touch()
+    with pytest.raises(SynthesisError, match="told not to load"):
+        engine(fail_load_while=str(obstacle))
+    obstacle.unlink()
+    assert len(speak(engine(fail_load_while=str(obstacle)))) > 0
+
+
 def test_loading_takes_the_time_that_it_is_told() -> None:
     began = time.perf_counter()
     engine(load_seconds=0.1)

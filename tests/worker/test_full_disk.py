@@ -15,7 +15,8 @@ from pathlib import Path
 from tests.support import inputs
 from voicemill.costs import CostModel
 from voicemill.settings import Settings
-from voicemill.store import ChildRecord, Store
+from voicemill.store import Store
+from voicemill.workers import ChildRecord
 from worker.engines import load_engine
 from worker.synthesis import Synthesizer
 

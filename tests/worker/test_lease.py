@@ -9,7 +9,9 @@ import pytest
 
 from tests.support import TONE, Valkey, inputs, wait_until
 from voicemill.costs import UNMEASURED
-from voicemill.store import ChildRecord, StartedTask, Store
+from voicemill.errors import WorkerLostError
+from voicemill.store import StartedTask, Store
+from voicemill.workers import ChildRecord
 from worker.lease import LeaseKeeper
 
 LEASE_SECONDS = 0.6
@@ -55,7 +57,9 @@ def test_a_cancelled_job_is_noticed_within_about_a_second(store: Store) -> None:
 def test_a_lease_that_was_lost_is_over(store: Store) -> None:
     task = running(store)
     with LeaseKeeper(store, task, LEASE_SECONDS) as lease:
-        assert store.release_child("c1", "tone", max_attempts=3, message="It was taken for dead.")
+        assert store.release_child(
+            "c1", "tone", max_attempts=3, error=WorkerLostError("It was taken for dead.")
+        )
         wait_until(lambda: lease.is_over)
 
 

@@ -6,7 +6,8 @@ import socket
 
 import pytest
 
-from voicemill.store import ChildRecord, Store
+from voicemill.store import Store
+from voicemill.workers import ChildRecord
 from worker import ready
 
 HERE, BESIDE = f"celery@{socket.gethostname()}", f"other@{socket.gethostname()}"

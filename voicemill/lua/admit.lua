@@ -6,6 +6,7 @@ local MOST_ITEMS = 64
 local slots = redis.call('ZCOUNT', P .. 'slots:' .. engine, now(), '+inf')
 local tasks = P .. 'tasks:' .. engine
 local admitted = {}
+if redis.call('EXISTS', P .. 'paused') == 1 then return admitted end
 
 -- Batches shrink as the queue runs out, so that the last ones end together.
 local function cut(queue)

@@ -139,7 +139,7 @@ local function has_begun(task, index)
 end
 
 -- Take a task apart: started items lose their attempt, the others go back as they were.
-local function release(task, max_attempts, message)
+local function release(task, max_attempts, code, message)
   local record = redis.call('HMGET', task_key(task), 'job', 'engine', 'entries')
   local job, engine = record[1], record[2]
   if not job then return 0 end
@@ -152,7 +152,7 @@ local function release(task, max_attempts, message)
       if is_stopping(job) then
         end_state(job, parts.index, state, 'cancelled', engine, '')
       else
-        local failure = {code = 'worker_lost', message = message, retryable = true}
+        local failure = {code = code, message = message, retryable = true}
         fail_attempt(job, engine, entry, state, failure, max_attempts)
       end
     elseif state.status == 'queued' and not has_begun(task, parts.index) then

@@ -1,10 +1,19 @@
--- A child says that it lives. ARGV: child, engine, lease seconds, record (JSON), takes work (1 or 0)
-local expiry = now() + tonumber(ARGV[3])
-redis.call('ZADD', P .. 'children', expiry, ARGV[1])
-redis.call('SET', P .. 'child:' .. ARGV[1], ARGV[4], 'PX', math.ceil(ARGV[3] * 1000))
-if ARGV[5] == '1' then
-  redis.call('ZADD', P .. 'slots:' .. ARGV[2], expiry, ARGV[1])
+-- A child says that it lives.
+-- ARGV: child, node, engine, lease seconds, record (JSON), takes work (1 or 0)
+-- Returns [recycles asked of it and its node, 1 if either drains or 0, wanted model revision or ""]
+local child, node, engine = ARGV[1], ARGV[2], ARGV[3]
+local expiry = now() + tonumber(ARGV[4])
+redis.call('ZADD', P .. 'children', expiry, child)
+redis.call('SET', P .. 'child:' .. child, ARGV[5], 'PX', math.ceil(ARGV[4] * 1000))
+local drains = redis.call('SISMEMBER', P .. 'draining', child) + redis.call('SISMEMBER', P .. 'draining', node)
+if ARGV[6] == '1' and drains == 0 then
+  redis.call('ZADD', P .. 'slots:' .. engine, expiry, child)
 else
-  redis.call('ZREM', P .. 'slots:' .. ARGV[2], ARGV[1])
+  redis.call('ZREM', P .. 'slots:' .. engine, child)
 end
-return 1
+local recycles = redis.call('HMGET', P .. 'recycle_orders', child, node)
+return {
+  (tonumber(recycles[1]) or 0) + (tonumber(recycles[2]) or 0),
+  math.min(drains, 1),
+  redis.call('HGET', P .. 'wanted_models', engine) or '',
+}

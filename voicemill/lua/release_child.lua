@@ -1,9 +1,11 @@
--- A child's process is gone. ARGV: child, engine, max attempts, message. Returns 1 if it held a task
+-- A child's process is gone. ARGV: child, engine, max attempts, code, message. Returns 1 if it held a task
 local child, engine = ARGV[1], ARGV[2]
 redis.call('ZREM', P .. 'children', child)
 redis.call('ZREM', P .. 'slots:' .. engine, child)
 redis.call('DEL', P .. 'child:' .. child)
+redis.call('HDEL', P .. 'recycle_orders', child)
+redis.call('SREM', P .. 'draining', child)
 local task = redis.call('HGET', P .. 'child_tasks', child)
 if not task then return 0 end
 redis.call('HDEL', P .. 'child_tasks', child)
-return release(task, tonumber(ARGV[3]), ARGV[4])
+return release(task, tonumber(ARGV[3]), ARGV[4], ARGV[5])

@@ -15,4 +15,12 @@ for _, engine in ipairs(redis.call('HKEYS', P .. 'engines')) do
     redis.call('SCARD', P .. 'tasks:' .. engine),
   })
 end
-return {tostring(at), redis.call('ZCOUNT', P .. 'clerks', at, '+inf'), children, engines}
+local workers = {}
+for _, worker in ipairs(redis.call('ZRANGEBYSCORE', P .. 'workers', at, '+inf')) do
+  local record = redis.call('GET', P .. 'worker:' .. worker)
+  if record then table.insert(workers, record) end
+end
+return {
+  tostring(at), redis.call('ZCOUNT', P .. 'clerks', at, '+inf'), children, engines, workers,
+  redis.call('EXISTS', P .. 'paused'),
+}

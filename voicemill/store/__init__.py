@@ -5,11 +5,11 @@ processes may call at once. Keys are computed inside the scripts: one Redis
 (or Valkey) server, not a Cluster.
 """
 
-from voicemill.store.fleet import ChildRecord, FleetStore
+from voicemill.store.fleet import FleetStore
 from voicemill.store.jobs import JobPage, JobStore
 from voicemill.store.tasks import AdmittedTask, StartedTask, TaskStore
 
-__all__ = ["AdmittedTask", "ChildRecord", "JobPage", "StartedTask", "Store"]
+__all__ = ["AdmittedTask", "JobPage", "StartedTask", "Store"]
 
 
 class Store(JobStore, TaskStore, FleetStore):

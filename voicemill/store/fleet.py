@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
 
 from voicemill.costs import DECAY, CostModel, Observations
 from voicemill.health import Snapshot
 from voicemill.store.connection import Connection, key, translated
 from voicemill.voices import Capabilities
+from voicemill.workers import (
+    ChildRecord,
+    Order,
+    Orders,
+    WorkerRecord,
+    child_from_record,
+    worker_from_record,
+)
 
 Sample = tuple[str, dict[str, str], float]
 
 
 @dataclass(frozen=True, slots=True)
-class ChildRecord:
-    """What a child says of itself with each heartbeat."""
+class Fleet:
+    """The workers that live, and their children by id."""
 
-    id: str
-    node: str
-    pid: int
-    engine: str
-    model_revision: str
-    ready_at: float
-    tasks: int = 0
-    items: int = 0
-    rss_bytes: int = 0
-    gpu: dict[str, Any] = field(default_factory=dict)
-    """Memory per device as ``worker.gpu`` reads it, or why it is not known."""
-    takes_work: bool = True
-    """As its last beat said."""
+    workers: tuple[WorkerRecord, ...]
+    children: Mapping[str, ChildRecord]
+    draining: frozenset[str]
+    """Ids of the nodes and children that were told to drain."""
 
 
 class FleetStore(Connection):
@@ -52,18 +50,21 @@ class FleetStore(Connection):
             for name, record in records.items()
         }
 
-    def beat_child(self, child: ChildRecord, lease_seconds: float, *, takes_work: bool) -> None:
-        """A child lives; it counts as a slot while it takes work."""
+    def beat_child(self, child: ChildRecord, lease_seconds: float, *, takes_work: bool) -> Orders:
+        """A child lives; it counts as a slot while it takes work. Gives what is asked of it."""
         record = json.dumps(asdict(replace(child, takes_work=takes_work)))
-        self.run("heartbeat", child.id, child.engine, lease_seconds, record, int(takes_work))
+        taken = (child.id, child.node, child.engine, lease_seconds, record, int(takes_work))
+        recycles, drain, revision = self.run("heartbeat", *taken)
+        return Orders(int(recycles), bool(drain), revision.decode() if revision else None)
 
     def beat_clerk(self, clerk_id: str, lease_seconds: float) -> None:
         """A clerk lives."""
         self.run("clerk_beat", clerk_id, lease_seconds)
 
-    def beat_node(self, incarnation: str, lease_seconds: float) -> None:
+    def beat_worker(self, incarnation: str, worker: WorkerRecord, lease_seconds: float) -> None:
         """A worker's parent lives; ``incarnation`` is unique to its process."""
-        self.run("node_beat", incarnation, lease_seconds)
+        record = json.dumps(asdict(worker))
+        self.run("worker_beat", incarnation, worker.node, lease_seconds, record)
 
     def live_nodes(self) -> set[str]:
         """Incarnations of the workers that are alive."""
@@ -74,8 +75,38 @@ class FleetStore(Connection):
         with translated():
             ids = self._redis.zrange(key("children"), 0, -1)
             records = self._redis.mget([key("child", one.decode()) for one in ids]) if ids else []
-        children = [ChildRecord(**json.loads(record)) for record in records if record]
+        children = [child_from_record(json.loads(record)) for record in records if record]
         return [child for child in children if child.node == node]
+
+    def fleet(self) -> Fleet:
+        """The workers and children heard of lately."""
+        workers, children, draining = self.run("fleet")
+        records = [child_from_record(json.loads(record)) for record in children]
+        return Fleet(
+            workers=tuple(worker_from_record(json.loads(record)) for record in workers),
+            children={child.id: child for child in records},
+            draining=frozenset(name.decode() for name in draining),
+        )
+
+    def order(self, worker_id: str, order: Order) -> bool:
+        """Ask something of a worker or of one child; False when it was not heard of lately."""
+        return bool(self.run("order", worker_id, order))
+
+    def want_model(self, engine: str, revision: str | None) -> None:
+        """Have children of an engine replaced that have loaded another revision of its model."""
+        with translated():
+            if revision is None:
+                self._redis.hdel(key("wanted_models"), engine)
+            else:
+                self._redis.hset(key("wanted_models"), engine, revision)
+
+    def pause(self, paused: bool) -> None:
+        """Admit nothing, or admit again."""
+        with translated():
+            if paused:
+                self._redis.set(key("paused"), 1)
+            else:
+                self._redis.delete(key("paused"))
 
     def cost(self, engine: str) -> CostModel:
         """The fitted cost of an engine."""
@@ -89,7 +120,7 @@ class FleetStore(Connection):
 
     def snapshot(self) -> Snapshot:
         """Everything that health judges, at one instant."""
-        at, clerks, children, engines = self.run("snapshot")
+        at, clerks, children, engines, workers, paused = self.run("snapshot")
 
         def column(position: int) -> dict[str, int]:
             return {row[0].decode(): int(row[position]) for row in engines}
@@ -98,6 +129,8 @@ class FleetStore(Connection):
             at=float(at),
             clerks=int(clerks),
             children=tuple(json.loads(record) for record in children),
+            workers=tuple(json.loads(record) for record in workers),
+            paused=bool(paused),
             slots=column(1),
             queued=column(2),
             queued_characters=column(3),

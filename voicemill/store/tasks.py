@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from voicemill.costs import DECAY, CostModel
+from voicemill.errors import VoicemillError
 from voicemill.jobs import ItemAudio, ItemError
 from voicemill.store.connection import Connection
 
@@ -102,9 +103,12 @@ class TaskStore(Connection):
         """Release the running leases that ran out; gives how many."""
         return int(self.run("reap", max_attempts, limit))
 
-    def release_child(self, child_id: str, engine: str, *, max_attempts: int, message: str) -> bool:
-        """Forget a child whose process is gone and release what it held."""
-        return bool(self.run("release_child", child_id, engine, max_attempts, message))
+    def release_child(
+        self, child_id: str, engine: str, *, max_attempts: int, error: VoicemillError
+    ) -> bool:
+        """Forget a child whose process is gone; what it held has failed with ``error``."""
+        failed = (error.code, error.message)
+        return bool(self.run("release_child", child_id, engine, max_attempts, *failed))
 
     def stale_admitted(self, seconds: float, *, limit: int = 100) -> list[AdmittedTask]:
         """Tasks sent ``seconds`` ago or earlier and not started."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from voicemill.errors import SettingsError, SynthesisError
 from voicemill.voices import Capabilities
+from worker.measurements import CachedMemory
 
 Samples = npt.NDArray[np.float32]
 
@@ -64,6 +65,14 @@ class ReportsDeviceMemory(Protocol):
 
     def device_bytes(self) -> int | None:
         """Device memory that it holds, its CUDA context included."""
+
+
+@runtime_checkable
+class CachesDeviceMemory(Protocol):
+    """What an engine may offer beside: how well its allocator uses what it holds."""
+
+    def cached_memory(self) -> CachedMemory | None:
+        """What its caching allocator holds of the device; nothing where it holds nothing."""
 
 
 def refusal(name: str, value: Any, remedy: str) -> SettingsError:

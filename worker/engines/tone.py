@@ -3,6 +3,7 @@
 Options, all of them off by default:
 
 ``load_seconds``            time that loading takes
+``fail_load_while``         a path: loading fails as long as there is something
 ``seconds_per_segment``     time that each segment takes
 ``seconds_per_character``   and each of its characters
 ``slow_factor``             each segment takes this many times as long as the one before
@@ -35,6 +36,7 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -70,6 +72,7 @@ class ToneOptions:
     """How the engine is to behave; see the module."""
 
     load_seconds: float = 0.0
+    fail_load_while: str | None = None
     seconds_per_segment: float = 0.0
     seconds_per_character: float = 0.0
     slow_factor: float = 1.0
@@ -94,6 +97,10 @@ def read_option(name: str, value: Any) -> Any:
         if value in OUTPUTS:
             return value
         raise refusal(name, value, f"one of {', '.join(OUTPUTS)}")
+    if name == "fail_load_while":
+        if isinstance(value, str) and value:
+            return value
+        raise refusal(name, value, "a path")
     if name in TROUBLES:
         if value == "always":
             return float("inf")
@@ -121,6 +128,9 @@ class ToneEngine:
         if self._options.leak_device_mb:
             self._device = device_memory(self._options.leak_device_mb)
         time.sleep(self._options.load_seconds)
+        obstacle = self._options.fail_load_while
+        if obstacle is not None and Path(obstacle).exists():
+            raise SynthesisError(f"The tone engine was told not to load while there is {obstacle}.")
         return Capabilities(
             engine="tone",
             model_revision="1",

@@ -1,0 +1,152 @@
+"""The JSON of workers and their children: its shapes, and how it is made."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Any, Literal
+
+from typing_extensions import TypedDict
+
+from voicemill.store.fleet import Fleet
+from voicemill.workers import ChildRecord, ProcessRecord, RecycleRecord, WorkerRecord, child_id
+
+
+class ChildBody(TypedDict):
+    """A child; what only a loaded one can say is null while it loads."""
+
+    id: str
+    pid: int
+    slot: int
+    state: Literal["loading", "ready", "busy", "draining", "leaving"]
+    age_seconds: float | None
+    """Since it was ready."""
+    warmup_seconds: float | None
+    model_revision: str | None
+    tasks: int
+    items: int
+    rss_bytes: int | None
+    rss_baseline_bytes: int | None
+    gpu: dict[str, Any]
+    gpu_baseline_bytes: dict[str, int]
+    real_time_factor: float | None
+    real_time_factor_baseline: float | None
+    next_reason: str | None
+    nearness: float
+    """Of the limit it is nearest to: 1 is reached."""
+    over_by_nature: list[str]
+    """Limits that are not obeyed because a fresh child passes them already."""
+
+
+class RecycleBody(TypedDict):
+    """A child that was replaced."""
+
+    at: float
+    pid: int
+    successor: int | None
+    reason: str
+    handover_seconds: float | None
+    warmup_seconds: float | None
+
+
+class WorkerBody(TypedDict):
+    """A worker: one Celery parent and its children."""
+
+    id: str
+    object: Literal["worker"]
+    pid: int
+    engine: str
+    state: Literal["loading", "ready", "draining"]
+    started_at: float
+    children: list[ChildBody]
+    recycles: list[RecycleBody]
+    failure: str | None
+    """Why the last successor did not come up."""
+    alerts: list[str]
+
+
+class OrderBody(TypedDict):
+    """An order that was noted."""
+
+    object: Literal["order"]
+    id: str
+    order: Literal["recycle", "drain", "resume"]
+
+
+class QueueBody(TypedDict):
+    """Whether work is admitted."""
+
+    object: Literal["queue"]
+    paused: bool
+
+
+def worker_body(worker: WorkerRecord, fleet: Fleet) -> WorkerBody:
+    """A worker as its parent and its children tell it."""
+    loaded = {child.pid: child for child in fleet.children.values() if child.node == worker.node}
+    children = [
+        child_body(worker, process, loaded.get(process.pid)) for process in worker.processes
+    ]
+    return {
+        "id": worker.node,
+        "object": "worker",
+        "pid": worker.pid,
+        "engine": worker.engine,
+        "state": worker_state(worker, fleet),
+        "started_at": worker.started_at,
+        "children": sorted(children, key=lambda child: (child["slot"], child["pid"])),
+        "recycles": [recycle_body(one) for one in reversed(worker.recycles)],
+        "failure": worker.failure,
+        "alerts": worker.alerts,
+    }
+
+
+def recycle_body(recycle: RecycleRecord) -> RecycleBody:
+    """A child that was replaced."""
+    return {
+        "at": recycle.at,
+        "pid": recycle.pid,
+        "successor": recycle.successor,
+        "reason": recycle.reason,
+        "handover_seconds": recycle.handover_seconds,
+        "warmup_seconds": recycle.warmup_seconds,
+    }
+
+
+def worker_state(worker: WorkerRecord, fleet: Fleet) -> Literal["loading", "ready", "draining"]:
+    """What the children together are."""
+    if worker.node in fleet.draining:
+        return "draining"
+    states = {process.state for process in worker.processes}
+    return "ready" if states & {"ready", "busy"} else "loading"
+
+
+def child_body(worker: WorkerRecord, process: ProcessRecord, child: ChildRecord | None) -> Any:
+    """One child's process, with what it says of itself once it is loaded."""
+    body: dict[str, Any] = {
+        "id": child_id(worker.node, worker.pid, process.pid),
+        "pid": process.pid,
+        "slot": process.slot,
+        "state": process.state,
+        "age_seconds": None if child is None else max(0.0, time.time() - child.ready_at),
+    }
+    known = {} if child is None else asdict(child)
+    for name, absent in ABSENT.items():
+        body[name] = known.get(name, absent)
+    return body
+
+
+ABSENT: dict[str, Any] = {
+    "warmup_seconds": None,
+    "model_revision": None,
+    "tasks": 0,
+    "items": 0,
+    "rss_bytes": None,
+    "rss_baseline_bytes": None,
+    "gpu": {},
+    "gpu_baseline_bytes": {},
+    "real_time_factor": None,
+    "real_time_factor_baseline": None,
+    "next_reason": None,
+    "nearness": 0.0,
+    "over_by_nature": [],
+}

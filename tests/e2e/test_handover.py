@@ -1,0 +1,262 @@
+"""A child's successor is ready before the child leaves, and nothing is lost whoever dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from itertools import pairwise
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.e2e.renewal import Renewal
+from tests.e2e.stack import alive
+from tests.gpu.stub import StubDriver
+from tests.support import Valkey, wait_until
+from voicemill.jobs import Item, ItemStatus
+
+TWO_TASKS = {"VOICEMILL_MAX_TASKS_PER_CHILD": "2"}
+LINES = [f"Line {n}." for n in range(24)]
+MANY = [f"Line {n}." for n in range(80)]
+
+
+def tone(**options: object) -> dict[str, str]:
+    """The environment that gives `tone` these options."""
+    return {"VOICEMILL_ENGINE_OPTIONS": json.dumps(options)}
+
+
+def assert_each_spoken_once(items: list[Item]) -> None:
+    """Every item succeeded at its first attempt, with a file of its own."""
+    assert {(item.status, item.attempts) for item in items} == {(ItemStatus.SUCCEEDED, 1)}
+    paths = {item.audio.audio_path for item in items if item.audio is not None}
+    assert len(paths) == len(items)
+    assert all(Path(path).stat().st_size > 44 for path in paths)
+
+
+def test_children_are_replaced_by_warm_ones_and_each_item_is_spoken_once(
+    tmp_path: Path, redis_url: str
+) -> None:
+    env = {**TWO_TASKS, **tone(load_seconds=0.5, seconds_per_segment=0.1)}
+    with Renewal(redis_url, tmp_path, "--loglevel=INFO", **env) as worker:
+        items = worker.wait_for(worker.submit(*MANY))
+        recycles = worker.record.recycles
+        assert worker.stop() == 0
+    assert_each_spoken_once(items)
+    assert len(recycles) >= 3
+    assert {one.reason for one in recycles} == {"tasks"}
+    for one in recycles:
+        assert one.successor is not None
+        assert one.handover_seconds is not None
+        assert one.warmup_seconds is not None
+        assert one.handover_seconds > one.warmup_seconds >= 0.5
+    for earlier, later in pairwise(recycles):
+        assert later.pid == earlier.successor, "each successor is the next to be replaced"
+    ready = worker.log.index(f"child {recycles[0].successor} ready")
+    assert ready < worker.log.index(f"child {recycles[0].pid} recycles: tasks")
+
+
+@pytest.mark.full
+def test_a_successor_killed_while_it_loads_is_tried_again_and_the_old_child_goes_on(
+    tmp_path: Path, redis_url: str
+) -> None:
+    env = {**TWO_TASKS, **tone(load_seconds=2, seconds_per_segment=0.1)}
+    with Renewal(redis_url, tmp_path, **env) as worker:
+        job_id = worker.submit(*LINES)
+        worker.wait_until("a successor that loads", lambda: worker.processes("loading"))
+        (successor,) = worker.processes("loading")
+        os.kill(successor.pid, signal.SIGKILL)
+        worker.wait_until("the failure", lambda: worker.record.failure)
+        assert str(successor.pid) in str(worker.record.failure)
+        items = worker.wait_for(job_id)
+        worker.wait_until("a hand-over", lambda: worker.record.recycles)
+        assert worker.record.failure is None
+        assert worker.record.recycles[0].successor not in (None, successor.pid)
+        failures = [n for name, _, n in worker.store.metrics() if "handover_failures" in name]
+        assert failures == [1.0]
+        assert worker.stop() == 0
+    assert_each_spoken_once(items)
+
+
+@pytest.mark.full
+def test_successors_that_cannot_load_change_nothing_until_one_can(
+    tmp_path: Path, redis_url: str
+) -> None:
+    obstacle = tmp_path / "obstacle"
+    with Renewal(redis_url, tmp_path, **tone(fail_load_while=str(obstacle))) as worker:
+        (old,) = worker.processes("ready")
+        obstacle.touch()
+        assert worker.store.order(worker.node, "recycle")
+        worker.wait_until("the failure", lambda: worker.record.failure)
+        assert "ended with status 3" in str(worker.record.failure)
+        assert "told not to load while" in worker.log
+        assert_each_spoken_once(worker.wait_for(worker.submit(*LINES[:4])))
+        assert old.pid in {one.pid for one in worker.processes("ready", "busy")}
+        obstacle.unlink()
+        worker.wait_until("a hand-over", lambda: worker.record.recycles)
+        assert (worker.record.recycles[0].pid, worker.record.failure) == (old.pid, None)
+        assert worker.stop() == 0
+
+
+@pytest.mark.full
+def test_a_child_killed_while_its_successor_loads_is_replaced_by_it(
+    tmp_path: Path, redis_url: str
+) -> None:
+    env = {**TWO_TASKS, **tone(load_seconds=1, seconds_per_segment=0.1)}
+    with Renewal(redis_url, tmp_path, **env) as worker:
+        job_id = worker.submit(*LINES)
+        worker.wait_until("a successor that loads", lambda: worker.processes("loading"))
+        (successor,) = worker.processes("loading")
+        (old,) = worker.processes("ready", "busy")
+        os.kill(old.pid, signal.SIGKILL)
+        worker.wait_until(
+            "the successor alone",
+            lambda: [one.pid for one in worker.processes("ready", "busy")] == [successor.pid],
+        )
+        items = worker.wait_for(job_id)
+        assert worker.stop() == 0
+    assert {item.status for item in items} == {ItemStatus.SUCCEEDED}
+    assert sum(item.attempts - 1 for item in items) <= 1
+
+
+@pytest.mark.full
+def test_a_stop_during_a_hand_over_does_not_wait_for_the_load(
+    tmp_path: Path, redis_url: str
+) -> None:
+    env = {**TWO_TASKS, **tone(load_seconds=1)}
+    with Renewal(redis_url, tmp_path, **env) as worker:
+        worker.wait_for(worker.submit("One.", "Two.", "Three."))
+        worker.wait_until("a successor that loads", lambda: worker.processes("loading"))
+        children = psutil.Process(worker.pid).children()
+        assert worker.stop() == 0
+        wait_until(lambda: not any(alive(child) for child in children), 5, "the end of all")
+
+
+@pytest.mark.full
+def test_orphans_die_with_their_worker(tmp_path: Path, redis_url: str) -> None:
+    env = {**TWO_TASKS, **tone(load_seconds=1, seconds_per_segment=0.2)}
+    with Renewal(redis_url, tmp_path, **env) as worker:
+        worker.submit(*LINES)
+        worker.wait_until("a successor that loads", lambda: worker.processes("loading"))
+        children = [psutil.Process(one.pid) for one in worker.record.processes]
+        assert len(children) == 2
+        os.kill(worker.pid, signal.SIGKILL)
+        wait_until(lambda: not any(alive(child) for child in children), 10, "the end of orphans")
+
+
+@pytest.mark.full
+def test_a_restart_of_redis_during_hand_overs_loses_nothing(
+    tmp_path: Path, own_valkey: Valkey
+) -> None:
+    env = {**TWO_TASKS, **tone(load_seconds=1, seconds_per_segment=0.1)}
+    with Renewal(own_valkey.url, tmp_path, **env) as worker:
+        job_id = worker.submit(*LINES)
+        worker.wait_until("a successor that loads", lambda: worker.processes("loading"))
+        own_valkey.stop()
+        own_valkey.start()
+        items = worker.wait_for(job_id)
+        worker.wait_until("a hand-over", lambda: worker.record.recycles)
+        assert worker.stop() == 0
+    assert_each_spoken_once(items)
+
+
+@pytest.mark.full
+def test_where_two_do_not_fit_the_old_child_leaves_first_and_it_is_said(
+    stub_driver: StubDriver, tmp_path: Path, redis_url: str
+) -> None:
+    stub_driver.add_gpu("GPU-a0", total_mib=150)
+    env = {
+        **stub_driver.env,
+        **tone(leak_device_mb=10),
+        "VOICEMILL_GPU_MEMORY_LIMIT": "70%",
+    }
+    with Renewal(redis_url, tmp_path, **env) as worker:
+        items = worker.wait_for(worker.submit(*LINES[:6]))
+        recycles = worker.record.recycles
+        assert {(one.reason, one.successor) for one in recycles} == {("gpu_memory", None)}
+        breaks = {
+            labels["reason"]: n
+            for name, labels, n in worker.store.metrics()
+            if name == "voicemill_handover_breaks_total"
+        }
+        assert breaks.keys() == {"gpu_memory"}
+        assert "leaves before its successor starts" in worker.log
+        assert "MiB of GPU memory needed" in worker.log
+        assert worker.stop() == 0
+    assert_each_spoken_once(items)
+
+
+@pytest.mark.full
+def test_siblings_never_leave_together(tmp_path: Path, redis_url: str) -> None:
+    env = {**tone(load_seconds=1), "VOICEMILL_WORKERS": "2"}
+    with Renewal(redis_url, tmp_path, **env) as worker:
+        worker.wait_until("both", lambda: len(worker.processes("ready")) == 2)
+        before = {one.pid for one in worker.processes("ready")}
+        assert worker.store.order(worker.node, "recycle")
+        counts: list[int] = []
+
+        def both_are_new() -> bool:
+            counts.append(len(worker.processes("ready", "busy")))
+            return not before & {one.pid for one in worker.record.processes}
+
+        worker.wait_until("two new children", both_are_new)
+        assert min(counts) == 2, "two took work all the time"
+        assert worker.recycles() == {"requested": 2}
+        assert worker.stop() == 0
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("whom", ["worker", "child"])
+def test_a_drained_worker_finishes_what_it_holds_and_takes_nothing_until_resumed(
+    whom: str, tmp_path: Path, redis_url: str
+) -> None:
+    with Renewal(redis_url, tmp_path, **tone(seconds_per_segment=0.1)) as worker:
+        first = worker.submit(*LINES[:4])
+        (child,) = worker.store.snapshot().children
+        name = worker.node if whom == "worker" else child["id"]
+        assert worker.store.order(name, "drain")
+        worker.wait_until("draining", lambda: worker.processes("draining"))
+        worker.wait_until("no slot", lambda: not worker.store.snapshot().slots["tone"])
+        worker.wait_until(
+            "the end of what it held",
+            lambda: not any(i.status is ItemStatus.IN_PROGRESS for i in worker.store.items(first)),
+        )
+        second = worker.submit("Later.")
+        spoken = {item.status for item in worker.store.items(second)}
+        assert spoken == {ItemStatus.QUEUED}
+        assert worker.store.order(name, "resume")
+        assert_each_spoken_once(worker.wait_for(first) + worker.wait_for(second))
+        assert worker.stop() == 0
+
+
+@pytest.mark.full
+def test_a_hung_batch_is_killed_and_its_guilty_item_named(tmp_path: Path, redis_url: str) -> None:
+    env = {"VOICEMILL_MIN_BATCH_LIMIT_SECONDS": "1", "VOICEMILL_MAX_BATCH_LIMIT_SECONDS": "2"}
+    env["VOICEMILL_BATCH_SECONDS"] = "5"
+    with Renewal(redis_url, tmp_path, **env) as worker:
+        items = worker.wait_for(worker.submit("One.", "{tone:hang} Two.", "Three.", "Four."))
+        assert worker.stop() == 0
+    assert [item.status for item in items] == [
+        ItemStatus.SUCCEEDED,
+        ItemStatus.FAILED,
+        ItemStatus.SUCCEEDED,
+        ItemStatus.SUCCEEDED,
+    ]
+    guilty = items[1]
+    assert guilty.error is not None
+    assert (guilty.error.code, guilty.attempts) == ("synthesis_timeout", 3)
+    # The first was in the same call of the engine; the others had not begun.
+    assert [item.attempts for item in items if item is not guilty] == [2, 1, 1]
+
+
+@pytest.mark.full
+def test_a_paused_queue_admits_nothing_until_it_is_resumed(tmp_path: Path, redis_url: str) -> None:
+    with Renewal(redis_url, tmp_path) as worker:
+        worker.store.pause(True)
+        job_id = worker.submit("Later.")
+        assert [item.status for item in worker.store.items(job_id)] == [ItemStatus.QUEUED]
+        assert worker.store.snapshot().tasks["tone"] == 0
+        worker.store.pause(False)
+        assert_each_spoken_once(worker.wait_for(job_id))
+        assert worker.stop() == 0

@@ -1,0 +1,183 @@
+"""Who replaces whom, and when."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from worker.handover import (
+    FIRST_PAUSE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    Handover,
+    Handovers,
+    Leaver,
+    Wish,
+)
+
+FIRST = Leaver(pid=11, slot=0, device="host", wish=Wish("tasks"))
+SECOND = Leaver(pid=12, slot=1, device="host", wish=Wish("age"))
+ELSEWHERE = Leaver(pid=13, slot=2, device="GPU-2", wish=Wish("tasks"))
+
+
+def test_the_old_child_leaves_when_its_successor_is_ready() -> None:
+    handovers = Handovers()
+    handovers.ask(FIRST, 0.0)
+    assert handovers.due(0.0) == [FIRST]
+    handovers.begin(FIRST, 21, 1.0)
+    assert handovers.successors == {21}
+    assert handovers.leaving == frozenset()
+    assert handovers.up(21) == Handover(FIRST, 21, 1.0)
+    assert handovers.leaving == {11}
+    assert handovers.gone(11, 2.0) is None
+    assert handovers.leaving == frozenset()
+
+
+def test_siblings_on_one_device_go_one_after_the_other() -> None:
+    handovers = Handovers()
+    for leaver in (FIRST, SECOND, ELSEWHERE):
+        handovers.ask(leaver, 0.0)
+    assert handovers.due(0.0) == [FIRST, ELSEWHERE]
+    handovers.begin(FIRST, 21, 0.0)
+    assert handovers.due(0.0) == [ELSEWHERE]
+    handovers.up(21)
+    assert handovers.due(0.0) == [ELSEWHERE]
+    handovers.gone(11, 1.0)
+    assert handovers.due(1.0) == [SECOND, ELSEWHERE]
+
+
+def test_asking_again_changes_nothing() -> None:
+    handovers = Handovers()
+    handovers.ask(FIRST, 0.0)
+    handovers.ask(FIRST, 0.0)
+    handovers.begin(FIRST, 21, 0.0)
+    handovers.ask(FIRST, 0.0)
+    assert handovers.due(0.0) == []
+    handovers.up(21)
+    handovers.ask(FIRST, 0.0)
+    assert handovers.due(0.0) == []
+
+
+def test_a_successor_that_fails_is_tried_again_later_and_later() -> None:
+    handovers = Handovers()
+    handovers.ask(FIRST, 0.0)
+    now, pauses = 0.0, []
+    for successor in range(21, 30):
+        handovers.begin(FIRST, successor, now)
+        assert handovers.gone(successor, now) == Handover(FIRST, successor, now)
+        assert handovers.due(now) == []
+        pause = next(
+            seconds
+            for seconds in (*(FIRST_PAUSE_SECONDS * 2**n for n in range(6)), LONGEST_PAUSE_SECONDS)
+            if handovers.due(now + seconds)
+        )
+        pauses.append(pause)
+        now += pause
+    assert pauses == [5, 10, 20, 40, 80, 160, 300, 300, 300]
+
+
+def test_one_success_forgets_the_failures() -> None:
+    handovers = Handovers()
+    handovers.ask(FIRST, 0.0)
+    handovers.begin(FIRST, 21, 0.0)
+    handovers.gone(21, 0.0)
+    handovers.begin(FIRST, 22, 5.0)
+    handovers.up(22)
+    handovers.gone(11, 6.0)
+    again = Leaver(pid=22, slot=0, device="host", wish=Wish("tasks"))
+    handovers.ask(again, 0.0)
+    assert handovers.due(6.0) == [again]
+
+
+def test_a_child_that_rots_early_is_replaced_but_later_each_time() -> None:
+    handovers = Handovers()
+    now, pid = 0.0, 11
+    for pause in (5, 10, 20):
+        rotten = Leaver(pid, 0, "host", Wish("host_memory", rots_early=True))
+        handovers.ask(rotten, now)
+        assert handovers.due(now + pause - 0.1) == []
+        assert handovers.due(now + pause) == [rotten]
+        now += pause
+        handovers.begin(rotten, pid + 1, now)
+        handovers.up(pid + 1)
+        handovers.gone(pid, now)
+        pid += 1
+    healthy = Leaver(pid, 0, "host", Wish("host_memory"))
+    handovers.ask(healthy, now)
+    assert handovers.due(now) == [healthy]
+
+
+def test_a_child_that_dies_while_its_successor_loads_is_replaced_by_it() -> None:
+    handovers = Handovers()
+    handovers.ask(FIRST, 0.0)
+    handovers.begin(FIRST, 21, 0.0)
+    assert handovers.gone(11, 1.0) is None
+    assert handovers.successors == frozenset()
+    assert handovers.up(21) is None
+    assert handovers.gone(21, 2.0) is None
+    assert handovers.due(2.0) == []
+
+
+def test_where_two_do_not_fit_the_old_one_leaves_first() -> None:
+    handovers = Handovers()
+    handovers.ask(FIRST, 0.0)
+    handovers.ask(SECOND, 0.0)
+    handovers.leave_first(FIRST)
+    assert handovers.leaving == {11}
+    assert handovers.due(0.0) == []
+    handovers.gone(11, 1.0)
+    assert handovers.due(1.0) == [SECOND]
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Whatever happens in whatever order, a device has one hand-over at most."""
+
+    alive = Bundle("alive")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.handovers = Handovers()
+        self.now = 0.0
+        self.next_pid = 1
+
+    @rule(target=alive, slot=st.integers(0, 3))
+    def asks(self, slot: int) -> int:
+        self.next_pid += 1
+        device = f"GPU-{slot % 2}"
+        self.handovers.ask(Leaver(self.next_pid, slot, device, Wish("tasks")), self.now)
+        return self.next_pid
+
+    @rule()
+    def turn(self) -> None:
+        self.now += 1.0
+        for leaver in self.handovers.due(self.now):
+            self.next_pid += 1
+            self.handovers.begin(leaver, self.next_pid, self.now)
+
+    @rule()
+    def breaks(self) -> None:
+        for leaver in self.handovers.due(self.now):
+            self.handovers.leave_first(leaver)
+
+    @rule(ready=st.booleans())
+    def successor_ends(self, ready: bool) -> None:
+        for pid in self.handovers.successors:
+            if ready:
+                self.handovers.up(pid)
+            else:
+                self.handovers.gone(pid, self.now)
+
+    @rule(pid=consumes(alive))
+    def dies(self, pid: int) -> None:
+        self.handovers.gone(pid, self.now)
+        assert pid not in self.handovers.leaving
+
+    @invariant()
+    def one_per_device(self) -> None:
+        assert len(self.handovers.successors) + len(self.handovers.leaving) <= 2
+
+    @invariant()
+    def nobody_is_two_things(self) -> None:
+        assert not self.handovers.successors & self.handovers.leaving
+
+
+TestAnyOrder = AnyOrder.TestCase

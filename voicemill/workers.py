@@ -1,0 +1,118 @@
+"""What workers and their children say of themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+RECYCLES_KEPT = 10
+Order = Literal["recycle", "drain", "resume"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChildRecord:
+    """What a child says of itself with each heartbeat."""
+
+    id: str
+    node: str
+    pid: int
+    engine: str
+    model_revision: str
+    ready_at: float
+    warmup_seconds: float = 0.0
+    tasks: int = 0
+    items: int = 0
+    rss_bytes: int = 0
+    rss_baseline_bytes: int = 0
+    gpu: dict[str, Any] = field(default_factory=dict)
+    """Memory per device as ``worker.gpu`` reads it, or why it is not known."""
+    gpu_baseline_bytes: dict[str, int] = field(default_factory=dict)
+    """Own memory when it was warm, by device."""
+    real_time_factor: float | None = None
+    real_time_factor_baseline: float | None = None
+    next_reason: str | None = None
+    """The limit it is nearest to."""
+    nearness: float = 0.0
+    """How near: 1 is the limit."""
+    over_by_nature: list[str] = field(default_factory=list)
+    """Limits that a fresh child passes already; they are not obeyed."""
+    takes_work: bool = True
+    """As its last beat said."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRecord:
+    """A child's process as its parent sees it, loaded or not."""
+
+    pid: int
+    slot: int
+    state: str
+    """``loading ready busy draining leaving``."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecycleRecord:
+    """One child that was replaced."""
+
+    at: float
+    pid: int
+    successor: int | None
+    """Nothing where the child left before its successor was started."""
+    reason: str
+    handover_seconds: float | None = None
+    """From the start of the successor until it was ready."""
+    warmup_seconds: float | None = None
+    """What of that its engine took to load and to speak."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRecord:
+    """What a worker's parent says each second."""
+
+    node: str
+    pid: int
+    engine: str
+    started_at: float
+    processes: list[ProcessRecord] = field(default_factory=list)
+    recycles: list[RecycleRecord] = field(default_factory=list)
+    """The last ones, newest last."""
+    failure: str | None = None
+    """Why the last successor did not come up; nothing once one did."""
+    alerts: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What operators asked of a child and of its node."""
+
+    recycles: int = 0
+    """How often a recycle was asked for, ever; more than when it was ready means now."""
+    drain: bool = False
+    model_revision: str | None = None
+    """The one that children of this engine should have loaded."""
+
+
+def child_id(node: str, parent_pid: int, pid: int) -> str:
+    """The name of a child's process, the same on both sides of its start."""
+    return f"{node}:{parent_pid}:{pid}"
+
+
+def child_from_record(record: dict[str, Any]) -> ChildRecord:
+    """Read back what ``dataclasses.asdict`` made; fields of a later version are left alone."""
+    return ChildRecord(**known_fields(ChildRecord, record))
+
+
+def worker_from_record(record: dict[str, Any]) -> WorkerRecord:
+    """The same for a worker."""
+    parts: dict[str, type[Any]] = {"processes": ProcessRecord, "recycles": RecycleRecord}
+    lists = {
+        name: [kind(**known_fields(kind, one)) for one in record[name]]
+        for name, kind in parts.items()
+    }
+    return WorkerRecord(**known_fields(WorkerRecord, {**record, **lists}))
+
+
+def known_fields(kind: type[Any], record: dict[str, Any]) -> dict[str, Any]:
+    """Those fields of a record that this version knows."""
+    names = {one.name for one in fields(kind)}
+    return {name: value for name, value in record.items() if name in names}

@@ -1,0 +1,37 @@
+"""The environment as CUDA and the operating system mean it: what no setting of ours says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+PARENT = "VOICEMILL_PARENT_PID"
+"""Tells a child whose it is, so that it notices when it has been orphaned before it could ask."""
+CUDA_DEVICES = "CUDA_VISIBLE_DEVICES"
+TORCH_ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
+
+
+def visible_devices() -> str | None:
+    """What CUDA was told that this process may use; nothing when it was told nothing."""
+    return os.environ.get(CUDA_DEVICES)
+
+
+def parent_pid() -> int:
+    """The worker that this child was started by."""
+    return int(os.environ[PARENT])
+
+
+@contextmanager
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """What processes that are started meanwhile find in their environment."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

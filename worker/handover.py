@@ -1,0 +1,141 @@
+"""Who replaces whom, and when. Pure: the pool says what happened and does what this says.
+
+A child that should go asks. Its successor is started beside it, and only when that one is
+ready is the old child told to leave. One hand-over per device at a time, so siblings never
+leave together; a successor that fails is tried again, later each time, while the old child
+goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+FIRST_PAUSE_SECONDS = 5.0
+LONGEST_PAUSE_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Memory that one more child of this kind needs, in bytes."""
+
+    host: int = 0
+    gpu: int | None = None
+    """On its device; not known without a driver."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a child that asks to be replaced says of itself."""
+
+    reason: str
+    footprint: Footprint = field(default_factory=Footprint)
+    rots_early: bool = False
+    """It rots so fast that another new process may be no cure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaver:
+    """A child that should be replaced."""
+
+    pid: int
+    slot: int
+    device: str
+    wish: Wish
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """A successor that loads beside the child it will replace."""
+
+    leaver: Leaver
+    successor: int
+    began: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A slot whose next hand-over has to wait."""
+
+    count: int
+    """Successors in a row that failed, or that were of no use."""
+    until: float
+
+
+class Handovers:
+    """The hand-overs of one worker; times are seconds of any one steady clock."""
+
+    def __init__(self) -> None:
+        self._asking: dict[int, Leaver] = {}
+        self._loading: dict[int, Handover] = {}
+        self._leaving: dict[int, Leaver] = {}
+        self._pauses: dict[int, Pause] = {}
+
+    @property
+    def successors(self) -> frozenset[int]:
+        """Pids of the successors that load now."""
+        return frozenset(self._loading)
+
+    @property
+    def leaving(self) -> frozenset[int]:
+        """Pids of the children that were told to leave and are not gone."""
+        return frozenset(self._leaving)
+
+    def ask(self, leaver: Leaver, now: float) -> None:
+        """A child should be replaced; asking twice changes nothing."""
+        known = {handover.leaver.pid for handover in self._loading.values()}
+        if leaver.pid in known | self._leaving.keys() | self._asking.keys():
+            return
+        self._asking[leaver.pid] = leaver
+        if leaver.wish.rots_early:
+            self._hold(leaver.slot, now)
+        else:
+            self._pauses.pop(leaver.slot, None)
+
+    def due(self, now: float) -> list[Leaver]:
+        """Those whose turn it is, in the order in which they asked: one per device."""
+        taken = {handover.leaver.device for handover in self._loading.values()}
+        taken |= {leaver.device for leaver in self._leaving.values()}
+        turns: list[Leaver] = []
+        for leaver in self._asking.values():
+            pause = self._pauses.get(leaver.slot)
+            if leaver.device in taken or (pause is not None and now < pause.until):
+                continue
+            taken.add(leaver.device)
+            turns.append(leaver)
+        return turns
+
+    def begin(self, leaver: Leaver, successor: int, now: float) -> None:
+        """Its successor was started."""
+        del self._asking[leaver.pid]
+        self._loading[successor] = Handover(leaver, successor, now)
+
+    def leave_first(self, leaver: Leaver) -> None:
+        """Two do not fit: it leaves before its successor starts."""
+        del self._asking[leaver.pid]
+        self._leaving[leaver.pid] = leaver
+
+    def up(self, pid: int) -> Handover | None:
+        """A child is ready; gives the hand-over that it completes, whose old child leaves now."""
+        handover = self._loading.pop(pid, None)
+        if handover is not None:
+            self._leaving[handover.leaver.pid] = handover.leaver
+        return handover
+
+    def gone(self, pid: int, now: float) -> Handover | None:
+        """A process ended; gives the hand-over that failed by it, which is tried again later."""
+        self._asking.pop(pid, None)
+        self._leaving.pop(pid, None)
+        orphan = next((one for one in self._loading.values() if one.leaver.pid == pid), None)
+        if orphan is not None:
+            del self._loading[orphan.successor]
+        failed = self._loading.pop(pid, None)
+        if failed is not None:
+            self._asking[failed.leaver.pid] = failed.leaver
+            self._hold(failed.leaver.slot, now)
+        return failed
+
+    def _hold(self, slot: int, now: float) -> None:
+        before = self._pauses.get(slot)
+        count = 1 if before is None else before.count + 1
+        seconds = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (count - 1))
+        self._pauses[slot] = Pause(count, now + seconds)

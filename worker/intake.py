@@ -1,0 +1,34 @@
+"""How many messages the worker takes from the broker: no more than it has children for.
+
+A message taken without a child to work on it would wait here for a model to load, or for ever
+in a worker that is draining, while another worker is free.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Intake:
+    """The consumer of one Celery worker, opened and closed by the number of children."""
+
+    def __init__(self, queue: str) -> None:
+        self._queue = queue
+        self._consumer: Any = None
+
+    def open(self, consumer: Any) -> None:
+        """Celery's consumer is up; it makes a new channel whenever its connection was lost."""
+        self._consumer = consumer
+
+    def allow(self, children: int) -> None:
+        """Take one message per child, none without children."""
+        channel = getattr(self._consumer, "task_consumer", None)
+        if channel is None or self._consumer.qos is None:
+            return
+        if children == 0:
+            channel.cancel_by_queue(self._queue)
+            return
+        if self._consumer.qos.value != children:
+            self._consumer.qos.set(children)
+        if not channel.consuming_from(self._queue):
+            self._consumer.add_task_queue(self._queue)

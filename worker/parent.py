@@ -1,0 +1,244 @@
+"""The Celery parent: says how its children are, releases what dead ones held, makes room."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+
+import psutil
+from celery.worker import state
+
+from voicemill.errors import (
+    StoreRefusedError,
+    StoreUnavailableError,
+    SynthesisTimeoutError,
+    VoicemillError,
+    WorkerLostError,
+)
+from voicemill.queue import UNACKED_PREFIX, queue_name
+from voicemill.settings import Settings
+from voicemill.store import Store
+from voicemill.workers import (
+    RECYCLES_KEPT,
+    ProcessRecord,
+    RecycleRecord,
+    WorkerRecord,
+    child_id,
+)
+from worker import memory
+from worker.devices import Devices
+from worker.environment import PARENT, TORCH_ALLOCATOR
+from worker.exits import EXIT_MISCONFIGURED, EXIT_NOT_LOADED
+from worker.handover import Handover, Leaver
+from worker.headroom import FreeMemory, lack_of_room
+from worker.intake import Intake
+
+logger = logging.getLogger(__name__)
+
+LOAD_TRIES = 3
+"""Children that may fail to load, before any has loaded, until the worker gives up."""
+LONGEST_BEAT_SECONDS = 1.0
+ROOM_SECONDS = 10.0
+"""How long memory of a child that left may take to come back."""
+
+
+class Parent:
+    """One per worker. The pool calls it on Celery's event loop; only a release waits for Redis."""
+
+    def __init__(self, settings: Settings, node: str) -> None:
+        self.node = node
+        self.incarnation = f"{UNACKED_PREFIX}{node}:{uuid.uuid4().hex}"
+        self.devices = Devices()
+        self.intake = Intake(queue_name(settings.engine))
+        self._settings = settings
+        self._store = Store.connect(settings.redis_url)
+        self._started_at = time.time()
+        self._stopping = threading.Event()
+        self._any_loaded = False
+        self._failed_loads = 0
+        self._timed_out: set[int] = set()
+        self._warmups: dict[int, float] = {}
+        self._room_until: dict[int, float] = {}
+        self._processes: list[ProcessRecord] = []
+        self._recycles: deque[RecycleRecord] = deque(maxlen=RECYCLES_KEPT)
+        self._failure: str | None = None
+        self._counts: deque[tuple[str, dict[str, str], float]] = deque()
+
+    def start(self) -> None:
+        """Release what an earlier process of this node name held, and begin to say we live."""
+        self._release_all("Its worker was replaced.")
+        threading.Thread(target=self._beat, name="node-heartbeat", daemon=True).start()
+
+    def stop(self) -> None:
+        """Release what is left."""
+        self._stopping.set()
+        self._release_all("Its worker was stopped.")
+
+    def begin_stop(self) -> None:
+        """Children finish the batch in hand; those that take longer than they may are killed."""
+        timer = threading.Timer(self._settings.stop_seconds, self._kill_all)
+        timer.daemon = True
+        timer.start()
+
+    def environment_of(self, slot: int) -> dict[str, str]:
+        """What a child of this slot finds in its environment before it imports anything."""
+        conf = self._settings.cuda_alloc_conf
+        return {
+            PARENT: str(os.getpid()),
+            **({TORCH_ALLOCATOR: conf} if conf else {}),
+            **self.devices.environment_of(slot),
+        }
+
+    def sees(self, states: Mapping[int, tuple[int, str]], *, takers: int) -> None:
+        """How the children are: slot and state by pid; ``takers`` of them take work."""
+        self._processes = [ProcessRecord(pid, *states[pid]) for pid in states]
+        self.intake.allow(takers)
+        self.devices.watch()
+
+    def child_up(self, pid: int) -> None:
+        """A child has loaded its engine."""
+        self._any_loaded = True
+        self._failure = None
+
+    def child_warm(self, pid: int, seconds: float) -> None:
+        """How long a child's engine took to load and to speak."""
+        self._warmups[pid] = seconds
+
+    def child_gone(self, pid: int, slot: int, exit_code: int | None) -> None:
+        """A child's process ended; what it held goes to others at once."""
+        if not self._any_loaded and exit_code in (EXIT_NOT_LOADED, EXIT_MISCONFIGURED):
+            self._failed_loads += 1
+            if exit_code == EXIT_MISCONFIGURED or self._failed_loads == LOAD_TRIES:
+                logger.critical("no child could load the engine; the worker stops")
+                state.should_stop = exit_code
+        error: VoicemillError = WorkerLostError(f"Its process ended with status {exit_code}.")
+        if pid in self._timed_out:
+            self._timed_out.discard(pid)
+            error = SynthesisTimeoutError("Its batch took far longer than was estimated.")
+        self._release(child_id(self.node, os.getpid(), pid), error)
+        self._warmups.pop(pid, None)
+        self.devices.departed(pid, slot)
+
+    def child_goes(self, pid: int, reason: str) -> None:
+        """A child leaves at once, without a successor."""
+        self._note(RecycleRecord(time.time(), pid, None, reason))
+
+    def timed_out(self, pid: int) -> None:
+        """A child is about to be killed because its batch hangs."""
+        self._timed_out.add(pid)
+
+    def has_room_for(self, leaver: Leaver) -> bool:
+        """Whether its successor fits beside it; says why not."""
+        lack = self._lack_of_room(leaver)
+        if lack is not None:
+            logger.warning("child %d leaves before its successor starts: %s", leaver.pid, lack)
+        return lack is None
+
+    def waits_for_room(self, leaver: Leaver) -> bool:
+        """True for some seconds while the memory of a child that left is not back."""
+        until = self._room_until.setdefault(leaver.slot, time.monotonic() + ROOM_SECONDS)
+        lack = self._lack_of_room(leaver)
+        if lack is not None and time.monotonic() < until:
+            return True
+        del self._room_until[leaver.slot]
+        if lack is not None:
+            logger.error("slot %d is filled though there is little room: %s", leaver.slot, lack)
+        return False
+
+    def breaks_first(self, leaver: Leaver) -> None:
+        """Two did not fit: there is a pause as long as a load."""
+        self._count("voicemill_handover_breaks_total", {"reason": leaver.wish.reason})
+        self._note(RecycleRecord(time.time(), leaver.pid, None, leaver.wish.reason))
+
+    def handed_over(self, handover: Handover, seconds: float) -> None:
+        """A successor is ready, ``seconds`` after its start."""
+        leaver = handover.leaver
+        for part, value in (("sum", seconds), ("count", 1.0)):
+            self._count(f"voicemill_handover_seconds_{part}", {}, value)
+        self._note(
+            RecycleRecord(
+                at=time.time(),
+                pid=leaver.pid,
+                successor=handover.successor,
+                reason=leaver.wish.reason,
+                handover_seconds=seconds,
+                warmup_seconds=self._warmups.get(handover.successor),
+            )
+        )
+
+    def handover_failed(self, handover: Handover, exit_code: int | None) -> None:
+        """A successor did not come up; the old child goes on."""
+        self._failure = f"Successor {handover.successor} ended with status {exit_code}, not ready."
+        self._count("voicemill_handover_failures_total", {})
+        logger.error("%s Child %d goes on.", self._failure, handover.leaver.pid)
+
+    def _kill_all(self) -> None:
+        for child in psutil.Process().children():
+            logger.warning("process %d did not finish in time and is killed", child.pid)
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+
+    def _lack_of_room(self, leaver: Leaver) -> str | None:
+        free = FreeMemory(memory.available_bytes(), self.devices.free_bytes(leaver.device))
+        return lack_of_room(leaver.wish.footprint, free)
+
+    def _note(self, recycle: RecycleRecord) -> None:
+        self._recycles.append(recycle)
+
+    def _count(self, name: str, labels: dict[str, str], by: float = 1.0) -> None:
+        self._counts.append((name, labels, by))
+
+    def _release_all(self, message: str) -> None:
+        try:
+            for child in self._store.children_of(self.node):
+                self._release(child.id, WorkerLostError(message))
+        except (StoreUnavailableError, StoreRefusedError) as error:
+            logger.warning("children not released, their leases will run out: %s", error)
+
+    def _release(self, child: str, error: VoicemillError) -> None:
+        try:
+            held = self._store.release_child(
+                child,
+                self._settings.engine,
+                max_attempts=self._settings.max_attempts,
+                error=error,
+            )
+        except (StoreUnavailableError, StoreRefusedError) as trouble:
+            logger.warning("child %s not released, its lease will run out: %s", child, trouble)
+            return
+        if held:
+            logger.error("child %s died with work in hand. %s", child, error.message)
+
+    def _record(self) -> WorkerRecord:
+        return WorkerRecord(
+            node=self.node,
+            pid=os.getpid(),
+            engine=self._settings.engine,
+            started_at=self._started_at,
+            processes=self._processes,
+            recycles=list(self._recycles),
+            failure=self._failure,
+            alerts=self.devices.alerts,
+        )
+
+    def _beat(self) -> None:
+        pause = min(LONGEST_BEAT_SECONDS, self._settings.lease_seconds / 4)
+        while True:
+            try:
+                self._beat_once()
+            except (StoreUnavailableError, StoreRefusedError) as error:
+                logger.warning("heartbeat of the node not heard: %s", error)
+            if self._stopping.wait(pause):
+                return
+
+    def _beat_once(self) -> None:
+        self._store.beat_worker(self.incarnation, self._record(), self._settings.lease_seconds)
+        while self._counts:
+            self._store.add_metric(*self._counts[0])
+            self._counts.popleft()

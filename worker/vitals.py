@@ -1,0 +1,108 @@
+"""What one child measures of itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from voicemill.errors import VoicemillError
+from voicemill.settings import Settings
+from worker import gpu, memory
+from worker.engines.base import CachesDeviceMemory, Engine, ReportsDeviceMemory
+from worker.environment import visible_devices
+from worker.handover import Footprint
+from worker.measurements import CachedMemory, Measurements, MemoryUse
+from worker.nvml import Driver
+from worker.pace import Pace
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a child has done since it was ready."""
+
+    tasks: int = 0
+    items: int = 0
+    errors_in_a_row: int = 0
+    """Calls of the engine that gave nothing but errors, for one item after another."""
+    _failed_item: int | None = None
+
+    def note_call(self, item: int, results: Sequence[object]) -> None:
+        """The engine was called for an item; the same item failing again says nothing new."""
+        if not all(isinstance(result, VoicemillError) for result in results):
+            self.errors_in_a_row, self._failed_item = 0, None
+        elif item != self._failed_item:
+            self.errors_in_a_row, self._failed_item = self.errors_in_a_row + 1, item
+
+
+class Vitals:
+    """Looks at memory now and then, and counts. Made when the engine is warm."""
+
+    def __init__(self, settings: Settings, engine: Engine) -> None:
+        self.tally = Tally()
+        self.pace = Pace()
+        self.ready_at = time.time()
+        self._ready_clock = time.monotonic()
+        self._engine = engine
+        self._pause = settings.memory_check_seconds
+        self._looked_at = time.monotonic()
+        self._driver = Driver(visible_devices())
+        self._gpu_baseline: gpu.Baseline = {}
+        self.gpu = self._look_at_devices()
+        self.rss = self.rss_baseline = memory.resident_bytes()
+
+    @property
+    def age_seconds(self) -> float:
+        """Since it was ready, by a clock that nobody sets."""
+        return time.monotonic() - self._ready_clock
+
+    @property
+    def footprint(self) -> Footprint:
+        """What a fresh child takes."""
+        return Footprint(self.rss_baseline, sum(self.gpu_baseline.values()) or None)
+
+    @property
+    def gpu_baseline(self) -> dict[str, int]:
+        """Own memory when it was first known, by device; of the source that counts now."""
+        return {
+            one.uuid: self._gpu_baseline[one.uuid, one.measured_by]
+            for one in self.gpu.devices
+            if (one.uuid, one.measured_by) in self._gpu_baseline
+        }
+
+    def measure(
+        self, *, poisoned: bool = False, requested: bool = False, model_is_wanted: bool = True
+    ) -> Measurements:
+        """Everything the policy asks for; memory is looked at again when its time has come."""
+        self._look()
+        return Measurements(
+            tasks=self.tally.tasks,
+            items=self.tally.items,
+            ready_at=self.ready_at,
+            at=max(time.time(), self.ready_at),
+            age_seconds=self.age_seconds,
+            host_memory=MemoryUse(self.rss, memory.allowed_bytes(), self.rss_baseline),
+            gpu_memory=gpu.memory_uses(self.gpu, self._gpu_baseline),
+            cached_memory=self._cached_memory(),
+            slowdown=self.pace.slowdown,
+            errors_in_a_row=self.tally.errors_in_a_row,
+            poisoned=poisoned,
+            requested=requested,
+            model_is_wanted=model_is_wanted,
+        )
+
+    def _look(self) -> None:
+        if time.monotonic() - self._looked_at < self._pause:
+            return
+        self._looked_at = time.monotonic()
+        self.rss = memory.resident_bytes()
+        self.gpu = self._look_at_devices()
+
+    def _look_at_devices(self) -> gpu.GpuReading:
+        engine = self._engine
+        own = engine.device_bytes() if isinstance(engine, ReportsDeviceMemory) else None
+        return gpu.read_devices(self._driver, own)
+
+    def _cached_memory(self) -> CachedMemory | None:
+        engine = self._engine
+        return engine.cached_memory() if isinstance(engine, CachesDeviceMemory) else None
