@@ -112,9 +112,8 @@ def measure_baseline(lines: list[str], cores: int, folder: Path) -> float:
     for core in range(cores):
         share = folder / str(core)
         share.mkdir()
-        processes.append(
-            context.Process(target=speak_bare, args=(lines[core::cores], str(share), gate))
-        )
+        arguments = (lines[core::cores], str(share), gate)
+        processes.append(context.Process(target=speak_bare, args=arguments, daemon=True))
     for process in processes:
         process.start()
     gate.wait(BASELINE_SECONDS)
@@ -248,6 +247,8 @@ def main() -> int:
     print(f"{platform.platform()}, {cores} cores, Python {platform.python_version()}")
     print(", ".join(f"{name} {version(name)}" for name in packages))
     print("both sides:", " ".join(f"{name}={value}" for name, value in ONE_THREAD.items()))
+    # TERM then ends what was started, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     # Every process of either side inherits it; this one has loaded nothing that counts threads.
     os.environ.update(ONE_THREAD)  # noqa: TID251
     with tempfile.TemporaryDirectory(prefix="voicemill-bench-") as folder:
