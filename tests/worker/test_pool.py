@@ -1,4 +1,4 @@
-"""The private names of Celery and billiard that ``worker/pool.py`` stands on, one by one.
+"""The names of Celery, kombu and billiard that pool and intake stand on, one by one.
 
 A failure here after an upgrade says which of them moved.
 """
@@ -11,20 +11,60 @@ import billiard.pool
 import pytest
 from celery.concurrency import asynpool, prefork
 from celery.worker import state
+from celery.worker.consumer import Consumer
+from celery.worker.consumer.tasks import Tasks
+from kombu import Consumer as MessageConsumer
+from kombu.common import QoS
 
 METHODS = [
+    (asynpool.Worker, "__call__", ["self"]),
     (asynpool.Worker, "_make_child_methods", ["self", "loads"]),
+    (asynpool.Worker, "on_loop_start", ["self", "pid"]),
+    (asynpool.AsynPool, "register_with_event_loop", ["self", "hub"]),
     (asynpool.AsynPool, "on_process_alive", ["self", "pid"]),
+    (asynpool.AsynPool, "create_process_queues", ["self"]),
+    (asynpool.AsynPool, "_create_worker_process", ["self", "i"]),
+    (asynpool.AsynPool, "_repopulate_pool", ["self", "exitcodes"]),
     (asynpool.AsynPool, "_event_process_exit", ["self", "hub", "proc"]),
     (asynpool.AsynPool, "_join_exited_workers", ["self", "shutdown"]),
+    (asynpool.AsynPool, "_on_hard_timeout", ["self", "job"]),
     (asynpool.AsynPool, "maintain_pool", ["self"]),
+    (asynpool.AsynPool, "close", ["self"]),
+    (billiard.pool.ApplyResult, "worker_pids", ["self"]),
+    (
+        Consumer,
+        "add_task_queue",
+        ["self", "queue", "exchange", "exchange_type", "routing_key", "options"],
+    ),
+    (MessageConsumer, "cancel_by_queue", ["self", "queue"]),
+    (MessageConsumer, "consuming_from", ["self", "queue"]),
+    (QoS, "set", ["self", "pcount"]),
 ]
 ATTRIBUTES = [
     (billiard.pool.Worker.__init__, "self.maxtasks ="),
     (billiard.pool.Worker.__init__, "self.max_memory_per_child ="),
     (billiard.pool.Worker.workloop, "wait_for_job = self.wait_for_job"),
+    (billiard.pool.Worker.contribute_to_object, "obj.inqW_fd ="),
+    (billiard.pool.Worker.contribute_to_object, "obj.inq, obj.outq"),
     (billiard.pool.Pool.__init__, "self._pool ="),
     (billiard.pool.Pool.__init__, "self._state ="),
+    (billiard.pool.Pool.__init__, "self._cache ="),
+    (billiard.pool.Pool.__init__, "self._processes ="),
+    (billiard.pool.Pool.__init__, "self.restart_state ="),
+    (billiard.pool.Pool.__init__, "self._result_handler ="),
+    (billiard.pool.Pool._create_worker_process, "w.index = i"),
+    (billiard.pool.Pool._join_exited_workers, "_controlled_termination"),
+    (billiard.pool.ResultHandler._make_methods, "self.state_handlers ="),
+    (asynpool.AsynPool.__init__, "self._queues ="),
+    (asynpool.AsynPool.__init__, "self._all_inqueues ="),
+    (asynpool.AsynPool.__init__, "self._active_writes ="),
+    (asynpool.AsynPool.__init__, "self._busy_workers ="),
+    (asynpool.AsynPool.__init__, "self._fileno_to_inq ="),
+    (asynpool.AsynPool.__init__, "self._waiting_to_start ="),
+    (asynpool.AsynPool.register_with_event_loop, "self.timers.items()"),
+    (asynpool.AsynPool.get_process_queues, "if owner is None"),
+    (Tasks.start, "c.task_consumer ="),
+    (Tasks.start, "c.qos ="),
 ]
 
 
