@@ -40,6 +40,12 @@ class Parent:
         return int(self._process.num_fds())
 
     @property
+    def semaphores(self) -> int:
+        """Its named semaphores; each child has one that counts what was read of it."""
+        maps = Path(f"/proc/{self._process.pid}/maps").read_text("utf-8")
+        return maps.count("/sem.mp-")
+
+    @property
     def zombies(self) -> list[int]:
         """Children that ended and were not reaped."""
         return [
@@ -67,7 +73,7 @@ def test_hundreds_of_recycles_lose_nothing_and_leave_nothing(
             return recycles() >= count
 
         worker.wait_until("settling", lambda: has_come_to(SETTLED), SETTLED * SECONDS_EACH)
-        rss, files = parent.rss, parent.files
+        rss, files, semaphores = parent.rss, parent.files, parent.semaphores
         for count in range(SETTLED, RECYCLES + 1, SETTLED):
             worker.wait_until(
                 f"recycle {count}", lambda count=count: has_come_to(count), SETTLED * SECONDS_EACH
@@ -85,5 +91,6 @@ def test_hundreds_of_recycles_lose_nothing_and_leave_nothing(
         worker.wait_until("reaping", lambda: not parent.zombies)
         assert parent.rss - rss < MORE_BYTES
         assert parent.files - files <= MORE_FILES
+        assert parent.semaphores - semaphores <= MORE_FILES
         assert worker.recycles().keys() == {"tasks"}
         assert worker.stop() == 0
