@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from voicemill.dispatch import Dispatcher
-from voicemill.errors import StoreRefusedError, StoreUnavailableError, SynthesisError
+from voicemill.errors import (
+    EnginePoisonedError,
+    StoreRefusedError,
+    StoreUnavailableError,
+    SynthesisError,
+)
 from voicemill.queue import Queue
 from voicemill.settings import Settings
 from voicemill.store import Store
@@ -95,7 +100,7 @@ class Child:
         self._admit_more()
         every = self.settings.empty_cache_every
         if every and self._vitals.tally.tasks % every == 0:
-            self._engine.after_batch()
+            self._clean_up()
         return [outcome.to_record() for outcome in outcomes]
 
     def look(self, **celery_limits: int | None) -> Wishes:
@@ -142,6 +147,13 @@ class Child:
             self._beat_once()
         except (StoreUnavailableError, StoreRefusedError) as error:
             logger.warning("the recycle could not be noted: %s", error)
+
+    def _clean_up(self) -> None:
+        try:
+            self._engine.after_batch()
+        except EnginePoisonedError as error:
+            logger.error("the engine can't go on: %s", error.message)
+            self._synthesizer.poisoned = True
 
     def _rots_early(self, reason: Reason) -> bool:
         is_young = self._vitals.age_seconds < 2 * self.settings.min_age_seconds

@@ -54,11 +54,19 @@ class Handover:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A slot whose next hand-over has to wait."""
+    """A slot whose next new process has to wait."""
 
-    count: int
-    """Successors in a row that failed, or that were of no use."""
-    until: float
+    count: int = 0
+    """Processes in a row that did not come up, or that were of no use."""
+    until: float = 0.0
+
+    def longer(self, now: float) -> Pause:
+        """The next one: twice as long, up to a limit."""
+        seconds = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**self.count)
+        return Pause(self.count + 1, now + seconds)
+
+
+NO_PAUSE = Pause()
 
 
 class Handovers:
@@ -68,7 +76,8 @@ class Handovers:
         self._asking: dict[int, Leaver] = {}
         self._loading: dict[int, Handover] = {}
         self._leaving: dict[int, Leaver] = {}
-        self._pauses: dict[int, Pause] = {}
+        self._after_failure: dict[int, Pause] = {}
+        self._after_rot: dict[int, Pause] = {}
 
     @property
     def successors(self) -> frozenset[int]:
@@ -87,9 +96,10 @@ class Handovers:
             return
         self._asking[leaver.pid] = leaver
         if leaver.wish.rots_early:
-            self._hold(leaver.slot, now)
+            before = self._after_rot.get(leaver.slot, NO_PAUSE)
+            self._after_rot[leaver.slot] = before.longer(now)
         else:
-            self._pauses.pop(leaver.slot, None)
+            self._after_rot.pop(leaver.slot, None)
 
     def due(self, now: float) -> list[Leaver]:
         """Those whose turn it is, in the order in which they asked: one per device."""
@@ -97,12 +107,17 @@ class Handovers:
         taken |= {leaver.device for leaver in self._leaving.values()}
         turns: list[Leaver] = []
         for leaver in self._asking.values():
-            pause = self._pauses.get(leaver.slot)
-            if leaver.device in taken or (pause is not None and now < pause.until):
+            if leaver.device in taken or self.must_wait(leaver.slot, now):
+                continue
+            if now < self._after_rot.get(leaver.slot, NO_PAUSE).until:
                 continue
             taken.add(leaver.device)
             turns.append(leaver)
         return turns
+
+    def must_wait(self, slot: int, now: float) -> bool:
+        """True while a new process in this slot would be too early after one that failed."""
+        return now < self._after_failure.get(slot, NO_PAUSE).until
 
     def begin(self, leaver: Leaver, successor: int, now: float) -> None:
         """Its successor was started."""
@@ -114,8 +129,9 @@ class Handovers:
         del self._asking[leaver.pid]
         self._leaving[leaver.pid] = leaver
 
-    def up(self, pid: int) -> Handover | None:
+    def up(self, pid: int, slot: int) -> Handover | None:
         """A child is ready; gives the hand-over that it completes, whose old child leaves now."""
+        self._after_failure.pop(slot, None)
         handover = self._loading.pop(pid, None)
         if handover is not None:
             self._leaving[handover.leaver.pid] = handover.leaver
@@ -131,11 +147,10 @@ class Handovers:
         failed = self._loading.pop(pid, None)
         if failed is not None:
             self._asking[failed.leaver.pid] = failed.leaver
-            self._hold(failed.leaver.slot, now)
+            self.failed(failed.leaver.slot, now)
         return failed
 
-    def _hold(self, slot: int, now: float) -> None:
-        before = self._pauses.get(slot)
-        count = 1 if before is None else before.count + 1
-        seconds = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (count - 1))
-        self._pauses[slot] = Pause(count, now + seconds)
+    def failed(self, slot: int, now: float) -> None:
+        """A process of this slot ended before it was ready; the next one waits for a while."""
+        before = self._after_failure.get(slot, NO_PAUSE)
+        self._after_failure[slot] = before.longer(now)

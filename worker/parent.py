@@ -60,7 +60,7 @@ class Parent:
         self._store = Store.connect(settings.redis_url)
         self._started_at = time.time()
         self._stopping = threading.Event()
-        self._any_loaded = False
+        self.any_loaded = False
         self._failed_loads = 0
         self._timed_out: set[int] = set()
         self._warmups: dict[int, float] = {}
@@ -103,7 +103,7 @@ class Parent:
 
     def child_up(self, pid: int) -> None:
         """A child has loaded its engine."""
-        self._any_loaded = True
+        self.any_loaded = True
         self._failure = None
 
     def child_warm(self, pid: int, seconds: float) -> None:
@@ -112,7 +112,7 @@ class Parent:
 
     def child_gone(self, pid: int, slot: int, exit_code: int | None) -> None:
         """A child's process ended; what it held goes to others at once."""
-        if not self._any_loaded and exit_code in (EXIT_NOT_LOADED, EXIT_MISCONFIGURED):
+        if not self.any_loaded and exit_code in (EXIT_NOT_LOADED, EXIT_MISCONFIGURED):
             self._failed_loads += 1
             if exit_code == EXIT_MISCONFIGURED or self._failed_loads == LOAD_TRIES:
                 logger.critical("no child could load the engine; the worker stops")
@@ -177,6 +177,11 @@ class Parent:
         self._failure = f"Successor {handover.successor} ended with status {exit_code}, not ready."
         self._count("voicemill_handover_failures_total", {})
         logger.error("%s Child %d goes on.", self._failure, handover.leaver.pid)
+
+    def load_failed(self, pid: int, exit_code: int | None) -> None:
+        """A child did not come up in a slot that nobody holds."""
+        self._failure = f"Child {pid} ended with status {exit_code}, not ready; its slot is empty."
+        logger.error("%s", self._failure)
 
     def _kill_all(self) -> None:
         for child in psutil.Process().children():

@@ -91,6 +91,7 @@ class ChildPool(asynpool.AsynPool):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._handovers = Handovers()
+        self._loaded: set[int] = set()
         self._paused: set[int] = set()
         self._waits_for_room: dict[int, Leaver] = {}
         self._hub: Any = None
@@ -110,6 +111,8 @@ class ChildPool(asynpool.AsynPool):
 
     def tick(self) -> None:
         """Each second: start what waits for its turn, and let the parent see its children."""
+        if self._empty_slots():
+            self.maintain_pool()
         self._hand_over()
         self._show()
 
@@ -141,8 +144,10 @@ class ChildPool(asynpool.AsynPool):
     def on_process_alive(self, pid: int) -> None:
         """A child has loaded its engine and spoken once; the one it replaces may go."""
         super().on_process_alive(pid)
+        self._loaded.add(pid)
         process.parent().child_up(pid)
-        handover = self._handovers.up(pid)
+        child = self._by_pid(pid)
+        handover = None if child is None else self._handovers.up(pid, child.index)
         if handover is not None:
             process.parent().handed_over(handover, time.monotonic() - handover.began)
             old = self._by_pid(handover.leaver.pid)
@@ -195,7 +200,7 @@ class ChildPool(asynpool.AsynPool):
         for slot in self._empty_slots():
             if self._state != billiard.pool.RUN:
                 return
-            if self._must_wait_for_room(slot):
+            if self._handovers.must_wait(slot, time.monotonic()) or self._must_wait_for_room(slot):
                 continue
             if crashed:
                 self.restart_state.step()
@@ -237,11 +242,16 @@ class ChildPool(asynpool.AsynPool):
                     self._gone(proc)
 
     def _gone(self, proc: Any) -> None:
+        parent, now = process.parent(), time.monotonic()
         self._paused.discard(proc.pid)
-        failed = self._handovers.gone(proc.pid, time.monotonic())
-        process.parent().child_gone(proc.pid, proc.index, proc.exitcode)
+        failed = self._handovers.gone(proc.pid, now)
         if failed is not None:
-            process.parent().handover_failed(failed, proc.exitcode)
+            parent.handover_failed(failed, proc.exitcode)
+        elif proc.pid not in self._loaded and parent.any_loaded:
+            self._handovers.failed(proc.index, now)
+            parent.load_failed(proc.pid, proc.exitcode)
+        self._loaded.discard(proc.pid)
+        parent.child_gone(proc.pid, proc.index, proc.exitcode)
 
     def _on_hard_timeout(self, job: Any) -> None:
         for pid in self._cache[job].worker_pids() if job in self._cache else ():

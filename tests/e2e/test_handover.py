@@ -100,6 +100,25 @@ def test_successors_that_cannot_load_change_nothing_until_one_can(
 
 
 @pytest.mark.full
+def test_an_empty_slot_is_filled_again_once_the_engine_loads(
+    tmp_path: Path, redis_url: str
+) -> None:
+    obstacle = tmp_path / "obstacle"
+    with Renewal(redis_url, tmp_path, **tone(fail_load_while=str(obstacle))) as worker:
+        (old,) = worker.processes("ready")
+        obstacle.touch()
+        os.kill(old.pid, signal.SIGKILL)
+        worker.wait_until("the failure", lambda: worker.record.failure)
+        assert "its slot is empty" in str(worker.record.failure)
+        job_id = worker.submit("Later.")
+        obstacle.unlink()
+        assert_each_spoken_once(worker.wait_for(job_id))
+        worker.wait_until("no complaint", lambda: worker.record.failure is None)
+        assert worker.log.count("could not be loaded") <= 3, "it pauses between its tries"
+        assert worker.stop() == 0
+
+
+@pytest.mark.full
 def test_a_child_killed_while_its_successor_loads_is_replaced_by_it(
     tmp_path: Path, redis_url: str
 ) -> None:

@@ -26,7 +26,7 @@ def test_the_old_child_leaves_when_its_successor_is_ready() -> None:
     handovers.begin(FIRST, 21, 1.0)
     assert handovers.successors == {21}
     assert handovers.leaving == frozenset()
-    assert handovers.up(21) == Handover(FIRST, 21, 1.0)
+    assert handovers.up(21, 0) == Handover(FIRST, 21, 1.0)
     assert handovers.leaving == {11}
     assert handovers.gone(11, 2.0) is None
     assert handovers.leaving == frozenset()
@@ -39,7 +39,7 @@ def test_siblings_on_one_device_go_one_after_the_other() -> None:
     assert handovers.due(0.0) == [FIRST, ELSEWHERE]
     handovers.begin(FIRST, 21, 0.0)
     assert handovers.due(0.0) == [ELSEWHERE]
-    handovers.up(21)
+    handovers.up(21, 0)
     assert handovers.due(0.0) == [ELSEWHERE]
     handovers.gone(11, 1.0)
     assert handovers.due(1.0) == [SECOND, ELSEWHERE]
@@ -52,7 +52,7 @@ def test_asking_again_changes_nothing() -> None:
     handovers.begin(FIRST, 21, 0.0)
     handovers.ask(FIRST, 0.0)
     assert handovers.due(0.0) == []
-    handovers.up(21)
+    handovers.up(21, 0)
     handovers.ask(FIRST, 0.0)
     assert handovers.due(0.0) == []
 
@@ -75,13 +75,26 @@ def test_a_successor_that_fails_is_tried_again_later_and_later() -> None:
     assert pauses == [5, 10, 20, 40, 80, 160, 300, 300, 300]
 
 
+def test_an_empty_slot_is_not_filled_at_once_after_a_child_that_did_not_come_up() -> None:
+    handovers = Handovers()
+    assert not handovers.must_wait(0, 0.0)
+    handovers.failed(0, 0.0)
+    assert handovers.must_wait(0, FIRST_PAUSE_SECONDS - 0.1)
+    assert not handovers.must_wait(1, 0.0)
+    assert not handovers.must_wait(0, FIRST_PAUSE_SECONDS)
+    handovers.failed(0, 10.0)
+    assert handovers.must_wait(0, 10.0 + 2 * FIRST_PAUSE_SECONDS - 0.1)
+    handovers.up(99, 0)
+    assert not handovers.must_wait(0, 10.0)
+
+
 def test_one_success_forgets_the_failures() -> None:
     handovers = Handovers()
     handovers.ask(FIRST, 0.0)
     handovers.begin(FIRST, 21, 0.0)
     handovers.gone(21, 0.0)
     handovers.begin(FIRST, 22, 5.0)
-    handovers.up(22)
+    handovers.up(22, 0)
     handovers.gone(11, 6.0)
     again = Leaver(pid=22, slot=0, device="host", wish=Wish("tasks"))
     handovers.ask(again, 0.0)
@@ -98,7 +111,7 @@ def test_a_child_that_rots_early_is_replaced_but_later_each_time() -> None:
         assert handovers.due(now + pause) == [rotten]
         now += pause
         handovers.begin(rotten, pid + 1, now)
-        handovers.up(pid + 1)
+        handovers.up(pid + 1, 0)
         handovers.gone(pid, now)
         pid += 1
     healthy = Leaver(pid, 0, "host", Wish("host_memory"))
@@ -112,7 +125,7 @@ def test_a_child_that_dies_while_its_successor_loads_is_replaced_by_it() -> None
     handovers.begin(FIRST, 21, 0.0)
     assert handovers.gone(11, 1.0) is None
     assert handovers.successors == frozenset()
-    assert handovers.up(21) is None
+    assert handovers.up(21, 0) is None
     assert handovers.gone(21, 2.0) is None
     assert handovers.due(2.0) == []
 
@@ -162,7 +175,7 @@ class AnyOrder(RuleBasedStateMachine):
     def successor_ends(self, ready: bool) -> None:
         for pid in self.handovers.successors:
             if ready:
-                self.handovers.up(pid)
+                self.handovers.up(pid, 0)
             else:
                 self.handovers.gone(pid, self.now)
 
