@@ -7,6 +7,7 @@
  *       context            bytes that a context takes
  *       extra              bytes used by nobody who is listed
  *       lost               exists: the GPU has fallen off the bus
+ *       stuck              exists: what ended processes held is not given back
  *       listing            how its processes are listed; see nvml.c
  *       held/PID           bytes that a process holds, locked by it: the kernel ends the lock, and by
  *                          that the use, when the process is gone
@@ -89,10 +90,12 @@ static inline int has_migs(int gpu)
     return 0;
 }
 
-/* Whether a living process still locks its file. */
-static inline int is_held(const char *folder, const char *name)
+/* Whether a living process still locks its file, or nothing is given back. */
+static inline int is_held(const char *device, const char *folder, const char *name)
 {
     char path[PATH_ROOM];
+    if (exists(device, "stuck"))
+        return 1;
     int file = path_of(path, folder, name) ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0)
         return 0;
@@ -101,7 +104,7 @@ static inline int is_held(const char *folder, const char *name)
     return held;
 }
 
-/* The living processes that hold memory of a device; as many as there is room for. */
+/* The processes that hold memory of a device; as many as there is room for. */
 static inline unsigned holders(const char *folder, struct holder *list, unsigned room)
 {
     char held[PATH_ROOM];
@@ -110,7 +113,7 @@ static inline unsigned holders(const char *folder, struct holder *list, unsigned
     if (!entries)
         return 0;
     for (struct dirent *one; count < room && (one = readdir(entries));)
-        if (one->d_name[0] != '.' && is_held(held, one->d_name)) {
+        if (one->d_name[0] != '.' && is_held(folder, held, one->d_name)) {
             list[count].pid = strtoul(one->d_name, NULL, 10);
             list[count++].bytes = read_number(held, one->d_name);
         }

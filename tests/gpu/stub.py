@@ -69,6 +69,13 @@ class StubDevice:
         """The GPU falls off the bus."""
         self.set("lost", "")
 
+    def keep_what_is_held(self, yes: bool = True) -> None:
+        """Give nothing back of what processes hold when they end; or give it back after all."""
+        if yes:
+            self.set("stuck", "")
+        else:
+            (self.folder / "stuck").unlink()
+
     def add_mig(self, place: int, uuid: str, total_mib: int = 100) -> StubDevice:
         """Cut a MIG device out of this GPU."""
         return StubDevice(self.folder / f"mig{place}", uuid, total_mib)
@@ -110,12 +117,12 @@ class StubDriver:
 
 
 class Probe:
-    """A process that uses a GPU, and looks at it, as it is told; see ``probe.py``."""
+    """A process that uses a GPU, and looks at it, as it is told; see ``worker.probe``."""
 
     def __init__(self, env: dict[str, str]) -> None:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "probe.py")],
+            [sys.executable, "-m", "worker.probe"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

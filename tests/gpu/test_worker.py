@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.stack import Worker
 from tests.gpu.stub import CONTEXT_MIB, MIB, StubDriver
 from tests.support import inputs, wait_until
@@ -16,6 +18,7 @@ from voicemill.settings import Settings
 from voicemill.store import Store
 
 
+@pytest.mark.full
 def test_children_leave_over_the_limit_of_one_device_and_give_its_memory_back(
     stub_driver: StubDriver, tmp_path: Path, redis_url: str, store: Store
 ) -> None:
@@ -28,6 +31,7 @@ def test_children_leave_over_the_limit_of_one_device_and_give_its_memory_back(
         "VOICEMILL_ENGINE_OPTIONS": json.dumps({"leak_device_mb": 10}),
         "VOICEMILL_GPU_MEMORY_LIMIT": "50%",
         "VOICEMILL_MEMORY_CHECK_SECONDS": "0.001",
+        "VOICEMILL_MIN_AGE_SECONDS": "0.001",
     }
     with Worker(redis_url, tmp_path, **env) as worker, stub_driver.probe() as other:
         job_id = new_job_id()

@@ -24,8 +24,14 @@ from voicemill.errors import (
 )
 from voicemill.voices import Capabilities
 from worker import audio
-from worker.engines.base import Segment, SynthesisOptions
-from worker.engines.transformers import TransformersEngine, named_faults
+from worker.engines.base import (
+    CachesDeviceMemory,
+    ReportsDeviceMemory,
+    Segment,
+    SynthesisOptions,
+)
+from worker.engines.torch_memory import named_faults
+from worker.engines.transformers import TransformersEngine
 
 pytestmark = pytest.mark.full
 
@@ -168,3 +174,40 @@ def test_a_broken_cuda_context_is_poison() -> None:
         raise torch.AcceleratorError("CUDA error: device-side assert triggered")
     with pytest.raises(RuntimeError, match="shapes"), named_faults():
         raise RuntimeError("shapes do not match")
+
+
+def test_on_the_cpu_it_holds_nothing_of_a_device(folder: Path) -> None:
+    engine, _ = load(folder)
+    assert isinstance(engine, CachesDeviceMemory)
+    assert isinstance(engine, ReportsDeviceMemory)
+    assert (engine.cached_memory(), engine.device_bytes()) == (None, None)
+    engine.after_batch()
+
+
+def test_a_segment_that_finds_no_memory_fails_alone_and_holds_on_to_none(folder: Path) -> None:
+    engine, _ = load(folder)
+    engine._model.register_forward_pre_hook(refuse_long, with_kwargs=True)
+    short, long, last = speak(engine, "hi", TEXTS[1], "ho")
+    audio.check(short)
+    audio.check(last)
+    assert isinstance(long, OutOfMemoryError)
+    assert (long.__traceback__, long.__cause__, long.__context__) == (None, None, None)
+
+
+def refuse_long(_model: Any, _positional: Any, inputs: dict[str, Any]) -> None:
+    """Ask for more than any machine has where a text is long."""
+    if inputs["input_ids"].shape[1] > 20:
+        torch.empty(10**15)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")
+def test_on_cuda_it_says_what_torch_holds_and_what_its_context_took(folder: Path) -> None:
+    engine = TransformersEngine()
+    engine.load({"model_path": str(folder), "device": "cuda"})
+    speak(engine, *TEXTS)
+    engine.after_batch()
+    cached = engine.cached_memory()
+    assert cached is not None
+    assert cached.reserved >= cached.allocated > 0
+    assert not cached.failed_while_free
+    assert engine.device_bytes() == cached.reserved + engine._context_bytes

@@ -12,8 +12,7 @@ Options:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,22 +23,20 @@ import torch
 from transformers import VitsModel, VitsTokenizer
 from transformers.utils.logging import disable_progress_bar
 
-from voicemill.errors import (
-    EnginePoisonedError,
-    OutOfMemoryError,
-    SynthesisError,
-    UnsupportedCharactersError,
-)
+from voicemill.errors import OutOfMemoryError, SynthesisError, UnsupportedCharactersError
 from voicemill.voices import Capabilities, Voice
+from worker.engines import torch_memory
 from worker.engines.base import Samples, Segment, SynthesisOptions, refusal, refuse_unknown
 from worker.engines.letters import in_sayable_letters
+from worker.engines.torch_memory import fault_of, named_faults
+from worker.environment import visible_devices
+from worker.measurements import CachedMemory
+from worker.nvml import Driver
 
 FILES = ("config.json", "vocab.json")
 ONLY_VOICE = "default"
 SPEAKER = "speaker-"
 UNDETERMINED = "und"
-OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
-POISON = ("CUDA error", "CUBLAS_STATUS", "CUDNN_STATUS_EXECUTION_FAILED")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +74,9 @@ class TransformersEngine:
 
     _model: Any
     _tokenizer: Any
+    _on_cuda = False
+    _context_bytes = 0
+    _failed_while_free = False
 
     def load(self, options: Mapping[str, Any]) -> Capabilities:
         """Load the model from disk and put it on the device."""
@@ -87,6 +87,8 @@ class TransformersEngine:
         path = str(chosen.model_path)
         disable_progress_bar()
         try:
+            if self._on_cuda:
+                self._context_bytes = make_context(chosen.device)
             self._tokenizer = VitsTokenizer.from_pretrained(path, local_files_only=True)
             model: Any = VitsModel.from_pretrained(path, local_files_only=True)
             self._model = model.to(chosen.device).eval()
@@ -95,6 +97,8 @@ class TransformersEngine:
                 "model_path", path, f"a folder that holds a VITS model ({error})"
             ) from error
         except (RuntimeError, AssertionError) as error:
+            if isinstance(fault := fault_of(error), OutOfMemoryError):
+                raise fault from error
             raise refusal("device", chosen.device, f"a device that works ({error})") from error
         for asked, package in (("phonemize", "phonemizer"), ("is_uroman", "uroman")):
             if getattr(self._tokenizer, asked) and find_spec(package) is None:
@@ -134,7 +138,21 @@ class TransformersEngine:
     def after_batch(self) -> None:
         """Give CUDA back the memory that torch holds and does not use."""
         if self._on_cuda:
-            torch.cuda.empty_cache()
+            with named_faults():
+                torch.cuda.empty_cache()
+
+    def cached_memory(self) -> CachedMemory | None:
+        """How well torch uses what it holds of the device; nothing on the CPU."""
+        if not self._on_cuda:
+            return None
+        stats = torch.cuda.memory_stats(self._model.device)
+        return torch_memory.cached_memory(stats, failed_while_free=self._failed_while_free)
+
+    def device_bytes(self) -> int | None:
+        """What torch holds of the device and its context, as far as that is known."""
+        if not self._on_cuda:
+            return None
+        return torch.cuda.memory_reserved(self._model.device) + self._context_bytes or None
 
     def _sayable(self, text: str, voice: str) -> str:
         if not self._filters:
@@ -154,8 +172,9 @@ class TransformersEngine:
             return [self._speak_one(text, voice, options) for text in texts]
         try:
             return self._speak(texts, voice, options)
-        except OutOfMemoryError:
-            self.after_batch()
+        except OutOfMemoryError as error:
+            self._note(error)
+        self.after_batch()
         return [self._speak_one(text, voice, options) for text in texts]
 
     def _speak_one(
@@ -163,17 +182,23 @@ class TransformersEngine:
     ) -> Samples | SynthesisError:
         try:
             (samples,) = self._speak([text], voice, options)
+            return samples
         except OutOfMemoryError as error:
-            self.after_batch()
-            return error
-        return samples
+            self._note(error)
+            # A new one, since the traceback of this one holds on to the memory of the call.
+            failed = OutOfMemoryError(error.message)
+        self.after_batch()
+        return failed
+
+    def _note(self, error: OutOfMemoryError) -> None:
+        self._failed_while_free |= torch_memory.failed_while_free(str(error.__cause__))
 
     def _speak(self, texts: Sequence[str], voice: str, options: SynthesisOptions) -> list[Samples]:
         """One pass over a padded batch; each result has its own length."""
-        if options.seed is not None:
-            torch.manual_seed(options.seed)
         self._model.speaking_rate = self._rate * options.speed
         with torch.inference_mode(), named_faults():
+            if options.seed is not None:
+                torch.manual_seed(options.seed)
             tokens = self._tokenizer(list(texts), padding=True, return_tensors="pt")
             output = self._model(**tokens.to(self._model.device), speaker_id=speaker(voice))
             waveforms = output.waveform.float().cpu().numpy()  # (batch, samples)
@@ -184,24 +209,18 @@ class TransformersEngine:
         ]
 
 
-@contextmanager
-def named_faults() -> Iterator[None]:
-    """Torch's errors by our names.
-
-    ``OutOfMemoryError`` leaves the process sound. ``EnginePoisonedError`` stands for every other
-    CUDA error: they outlive the call, in the process's context.
-    """
-    try:
-        yield
-    except MemoryError as error:
-        raise OutOfMemoryError("The host had no memory left for the segments.") from error
-    except RuntimeError as error:
-        message = str(error)
-        if any(sign in message for sign in OUT_OF_MEMORY):
-            raise OutOfMemoryError("No memory was left for the segments.") from error
-        if any(sign in message for sign in POISON):
-            raise EnginePoisonedError("CUDA failed; the process has to be replaced.") from error
-        raise
+def make_context(device: str) -> int:
+    """Have CUDA make its context; gives what that took, by the driver, 0 where it can't be told."""
+    driver = Driver(visible_devices())
+    before = {one.uuid: one.used_bytes for one in driver.look().devices}
+    torch.zeros(1, device=device)
+    torch.cuda.synchronize(device)
+    uuid = f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+    for one in driver.look().devices:
+        if one.uuid in before and (one.uuid == uuid or len(before) == 1):
+            reserved = torch.cuda.memory_reserved(device)
+            return torch_memory.context_bytes(before[one.uuid], one.used_bytes, reserved)
+    return 0
 
 
 def voices(config: Any) -> list[str]:

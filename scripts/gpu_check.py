@@ -1,0 +1,243 @@
+"""Try on this machine's GPU what the tests can try on a stub only; takes a few minutes.
+
+Needs the NVIDIA driver, this checkout and its environment, and torch for one check that is left
+out without it. Starts a stack of its own and stops it. Takes up to nine tenths of what is free of
+the first device that CUDA_VISIBLE_DEVICES shows. Prints a line for each check and, as the last
+line, a JSON object with all figures.
+
+exit codes:
+  0  all is well      1  a check failed      2  wrong usage      3  no driver or no device
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import httpx
+
+from scripts.gpu.machine import MIB, CheckError, Machine, NoDeviceError, Probe, survey
+from scripts.gpu.renewal import renew
+from scripts.stack.parts import ROOT
+from voicemill.errors import VoicemillError
+
+EXIT_FAILED, EXIT_NO_DEVICE = 1, 3
+HANDOVERS = 20
+BREAKS = 2
+TEARDOWNS = 5
+TORCH_SECONDS = 120.0
+BLOCKS = 16
+EMPTY_CACHE = """
+import json, statistics, sys, time
+try:
+    import torch
+except ImportError:
+    sys.exit(print(json.dumps({"skipped": "torch is not installed"})))
+if not torch.cuda.is_available():
+    sys.exit(print(json.dumps({"skipped": "torch finds no CUDA device"})))
+size, count = map(int, sys.argv[1:])
+
+def fill():
+    [torch.empty(size, dtype=torch.uint8, device="cuda") for _ in range(count)]
+
+def milliseconds(act):
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    act()
+    torch.cuda.synchronize()
+    return 1000 * (time.perf_counter() - began)
+
+fill()
+rounds = [[milliseconds(act) for act in (fill, torch.cuda.empty_cache, fill)] for _ in range(20)]
+filled, emptied, refilled = zip(*rounds)
+median = statistics.median
+print(json.dumps({
+    "median_ms": median(emptied),
+    "worst_ms": max(emptied),
+    "refill_ms": median(refilled) - median(filled),
+}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check found."""
+
+    ok: bool
+    text: str
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+
+Check = Callable[[Machine, Probe], Finding]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Carry out the checks; gives the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/gpu_check.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--handovers", type=int, default=HANDOVERS, help="children to replace; default: %(default)s"
+    )
+    count: int = parser.parse_args(arguments).handovers
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        machine = survey(dict(os.environ))  # noqa: TID251  the processes inherit it
+    except NoDeviceError as reason:
+        print(f"Nothing to check: {reason}", file=sys.stderr)
+        return EXIT_NO_DEVICE
+    except CheckError as error:
+        print(f"{error}", file=sys.stderr)
+        return EXIT_FAILED
+    return report(machine, count)
+
+
+def report(machine: Machine, count: int) -> int:
+    """Print what each check finds, and everything at the end."""
+    print(f"{machine.name}, {machine.free // MIB} MiB free", flush=True)
+    checks: dict[str, Check] = {
+        "pid": match_pid,
+        "teardown": time_teardown,
+        "handovers": partial(hand_over, count=count),
+        "headroom": break_first,
+        "empty_cache": time_empty_cache,
+    }
+    began = time.monotonic()
+    findings: dict[str, Finding] = {}
+    with Probe(machine.env) as observer:
+        for name, check in checks.items():
+            findings[name] = found = carry_out(check, machine, observer)
+            print(f"{'ok    ' if found.ok else 'FAILED'} {name:12}{found.text}", flush=True)
+    ok = all(found.ok for found in findings.values())
+    figures = {name: {"ok": found.ok, **found.figures} for name, found in findings.items()}
+    seconds = round(time.monotonic() - began, 1)
+    print(json.dumps({"ok": ok, "device": machine.name, "seconds": seconds, "checks": figures}))
+    return 0 if ok else EXIT_FAILED
+
+
+def carry_out(check: Check, machine: Machine, observer: Probe) -> Finding:
+    """What a check finds, or why it found nothing."""
+    try:
+        return check(machine, observer)
+    except (CheckError, NoDeviceError, VoicemillError, httpx.HTTPError) as error:
+        return Finding(False, str(error))
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding(False, f"{type(error).__name__}: {error}")
+
+
+def match_pid(machine: Machine, _observer: Probe) -> Finding:
+    """A process finds its own memory, by its pid or by what stands in for that."""
+    with Probe(machine.env) as holder:
+        holder.take(machine.small)
+        device = holder.device()
+    own, source, reason = (device[name] for name in ("own_bytes", "measured_by", "reason"))
+    context = machine.context // MIB
+    figures = {"measured_by": source, "reason": reason, "context_mib": context}
+    if own is None:
+        return Finding(False, reason, figures)
+    text = f"{own // MIB} MiB by the figure of the {source}, {context} of them the context"
+    return Finding(own >= machine.small, f"{text} {reason or ''}".strip(), figures)
+
+
+def time_teardown(machine: Machine, observer: Probe) -> Finding:
+    """How long after SIGKILL half of the device is free again."""
+    size, since_kill, since_end = machine.free // 2, [], []
+    for _ in range(TEARDOWNS):
+        with Probe(machine.env) as holder:
+            before = observer.used()
+            holder.take(size)
+            killed = time.perf_counter()
+            holder.kill()
+            ended = time.perf_counter()
+            observer.wait_for(before + machine.small)
+            back = time.perf_counter()
+        since_kill.append(1000 * (back - killed))
+        since_end.append(1000 * (back - ended))
+    figures = {
+        "mib": size // MIB,
+        "median_ms": round(statistics.median(since_kill), 1),
+        "worst_ms": round(max(since_kill), 1),
+        "worst_after_end_ms": round(max(since_end), 1),
+    }
+    text = (
+        "{mib} MiB are back {median_ms} ms after SIGKILL, {worst_ms} ms at worst: "
+        "{worst_after_end_ms} ms after the process had ended"
+    )
+    return Finding(True, text.format(**figures), figures)
+
+
+def hand_over(machine: Machine, observer: Probe, count: int) -> Finding:
+    """Children that leak are replaced by warm ones."""
+    # Warm, a child holds two pieces; two or three items later it is over.
+    limit = machine.context + machine.small * 9 // 2
+    done = renew(machine, observer, leak=machine.small, limit=limit, count=count)
+    reasons = sorted({one["reason"] for one in done.recycles})
+    seconds = done.handover_seconds
+    figures = {
+        "count": len(seconds),
+        "breaks": done.breaks,
+        "items": done.items,
+        "reasons": reasons,
+        "median_seconds": round(statistics.median(seconds), 2) if seconds else None,
+        "worst_seconds": round(max(seconds), 2) if seconds else None,
+    }
+    text = (
+        "{count} in a row over {items} items, each spoken once; a successor was ready "
+        "{median_seconds} s after its start, {worst_seconds} s at worst; {breaks} left first"
+    )
+    ok = reasons == ["gpu_memory"] and not done.breaks
+    return Finding(ok, text.format(**figures), figures)
+
+
+def break_first(machine: Machine, observer: Probe) -> Finding:
+    """Where no two children fit, the old one leaves first, and nothing is lost either."""
+    # Warm, a child holds a third of the device; over its limit, seven tenths.
+    leak = machine.free * 18 // 100
+    limit = machine.context + leak * 7 // 2
+    done = renew(machine, observer, leak=leak, limit=limit, count=BREAKS)
+    figures = {"breaks": done.breaks, "recycles": len(done.recycles), "items": done.items}
+    text = (
+        "{breaks} of {recycles} children that filled the device left before their successors "
+        "were started; {items} items, each spoken once"
+    )
+    return Finding(done.breaks == len(done.recycles), text.format(**figures), figures)
+
+
+def time_empty_cache(machine: Machine, _observer: Probe) -> Finding:
+    """What ``VOICEMILL_EMPTY_CACHE_EVERY`` costs."""
+    ended = subprocess.run(
+        [sys.executable, "-c", EMPTY_CACHE, str(machine.small), str(BLOCKS)],
+        env=machine.env,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=TORCH_SECONDS,
+        check=False,
+    )
+    if ended.returncode:
+        raise CheckError("torch failed; what it said is above")
+    figures = json.loads(ended.stdout)
+    if "skipped" in figures:
+        return Finding(True, f"left out: {figures['skipped']}", figures)
+    mib = BLOCKS * machine.small // MIB
+    text = "{median_ms:.2f} ms ({worst_ms:.2f} at worst) for {mib} MiB, {refill_ms:.2f} to refill"
+    return Finding(True, text.format(mib=mib, **figures), {"mib": mib, **figures})
+
+
+if __name__ == "__main__":
+    sys.exit(main())
