@@ -22,7 +22,7 @@ worker_max_tasks_per_child = _settings.max_tasks_per_child
 worker_max_memory_per_child = (
     int(_limit.value * 1024) if _limit is not None and _limit.kind == "mebibytes" else None
 )
-# Prefork that asks worker/recycle.py between tasks and tells the store of each lost child.
+# Prefork that has a child's successor ready before the child leaves, and misses no lost child.
 worker_pool = "worker.pool:TaskPool"
 # CUDA contexts and OpenMP teams do not survive a fork.
 worker_pool_start_method = "spawn"

@@ -171,7 +171,7 @@ class Child:
             )
         self._policy = limits.without(self._over_by_nature).with_jitter(random.random())
         self._is_policy_adopted = True
-        logger.info("child %d is replaced by: %s", os.getpid(), self._policy)
+        logger.info("limits of child %d: %s", os.getpid(), self._policy)
 
     def _announce(self, synthesis_seconds: float) -> None:
         engine = self._capabilities.engine

@@ -1,4 +1,4 @@
-"""Celery's prefork pool that renews its children without a pause.
+"""Celery's prefork pool that recycles its children without a pause.
 
 The only module that stands on private names of Celery and billiard; ``tests/worker/test_pool.py``
 says which. Their minor versions are pinned. What to do is decided elsewhere: in the child by

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -14,6 +16,11 @@ from voicemill.queue import Queue
 from voicemill.settings import Settings
 from voicemill.store import Store
 from voicemill.workers import ProcessRecord, WorkerRecord, worker_from_record
+
+
+def tone(**options: object) -> dict[str, str]:
+    """The environment that gives `tone` these options."""
+    return {"VOICEMILL_ENGINE_OPTIONS": json.dumps(options)}
 
 
 class Renewal(Worker):
@@ -58,9 +65,8 @@ class Renewal(Worker):
         self.tick()
         return self.look(lambda: is_terminal(self.store.job(job_id).status))
 
-    def look(self, question: object) -> bool:
+    def look(self, question: Callable[[], object]) -> bool:
         """An answer of the store; False while it is away."""
-        assert callable(question)
         try:
             return bool(question())
         except (StoreUnavailableError, StoreRefusedError):
@@ -72,7 +78,7 @@ class Renewal(Worker):
         assert self.store.job(job_id).status is JobStatus.COMPLETED
         return self.store.items(job_id, limit=1000)
 
-    def wait_until(self, what: str, question: object, seconds: float = 30) -> None:
+    def wait_until(self, what: str, question: Callable[[], object], seconds: float = 30) -> None:
         """Poll while the clerk's part is done."""
 
         def holds() -> bool:

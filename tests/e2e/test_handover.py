@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from itertools import pairwise
@@ -11,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.renewal import Renewal
+from tests.e2e.renewal import Renewal, tone
 from tests.e2e.stack import alive
 from tests.gpu.stub import StubDriver
 from tests.support import Valkey, wait_until
@@ -20,11 +19,6 @@ from voicemill.jobs import Item, ItemStatus
 TWO_TASKS = {"VOICEMILL_MAX_TASKS_PER_CHILD": "2"}
 LINES = [f"Line {n}." for n in range(24)]
 MANY = [f"Line {n}." for n in range(80)]
-
-
-def tone(**options: object) -> dict[str, str]:
-    """The environment that gives `tone` these options."""
-    return {"VOICEMILL_ENGINE_OPTIONS": json.dumps(options)}
 
 
 def assert_each_spoken_once(items: list[Item]) -> None:

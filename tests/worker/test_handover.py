@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import hypothesis.strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
@@ -151,19 +153,22 @@ class AnyOrder(RuleBasedStateMachine):
         self.handovers = Handovers()
         self.now = 0.0
         self.next_pid = 1
+        self.leaver_of: dict[int, Leaver] = {}
 
     @rule(target=alive, slot=st.integers(0, 3))
     def asks(self, slot: int) -> int:
         self.next_pid += 1
-        device = f"GPU-{slot % 2}"
-        self.handovers.ask(Leaver(self.next_pid, slot, device, Wish("tasks")), self.now)
+        leaver = Leaver(self.next_pid, slot, f"GPU-{slot % 2}", Wish("tasks"))
+        self.leaver_of[leaver.pid] = leaver
+        self.handovers.ask(leaver, self.now)
         return self.next_pid
 
-    @rule()
-    def turn(self) -> None:
-        self.now += 1.0
+    @rule(seconds=st.sampled_from([1.0, LONGEST_PAUSE_SECONDS]))
+    def turn(self, seconds: float) -> None:
+        self.now += seconds
         for leaver in self.handovers.due(self.now):
             self.next_pid += 1
+            self.leaver_of[self.next_pid] = leaver
             self.handovers.begin(leaver, self.next_pid, self.now)
 
     @rule()
@@ -175,7 +180,7 @@ class AnyOrder(RuleBasedStateMachine):
     def successor_ends(self, ready: bool) -> None:
         for pid in self.handovers.successors:
             if ready:
-                self.handovers.up(pid, 0)
+                self.handovers.up(pid, self.leaver_of[pid].slot)
             else:
                 self.handovers.gone(pid, self.now)
 
@@ -186,7 +191,9 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def one_per_device(self) -> None:
-        assert len(self.handovers.successors) + len(self.handovers.leaving) <= 2
+        concerned = self.handovers.successors | self.handovers.leaving
+        devices = Counter(self.leaver_of[pid].device for pid in concerned)
+        assert all(count == 1 for count in devices.values())
 
     @invariant()
     def nobody_is_two_things(self) -> None:
