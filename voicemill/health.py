@@ -33,6 +33,8 @@ class Snapshot:
     """Fields of ``workers.WorkerRecord``."""
     paused: bool = False
     """An operator has stopped admission."""
+    draining: tuple[str, ...] = ()
+    """Ids of the workers and children that were told to drain."""
     slots: Mapping[str, int] = field(default_factory=dict)
     """Live children that take work, by engine."""
     queued: Mapping[str, int] = field(default_factory=dict)
@@ -154,6 +156,8 @@ def warnings_of(snapshot: Snapshot) -> Iterator[str]:
     """What an operator should look at."""
     if snapshot.paused:
         yield "The queue is paused: nothing is admitted until it is resumed."
+    for name in snapshot.draining:
+        yield f"{name} is draining: it takes no work until it is resumed."
     for child in snapshot.children:
         for reason in child.get("over_by_nature", ()):
             yield (

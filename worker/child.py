@@ -44,7 +44,7 @@ LONGEST_BEAT_SECONDS = 1.0
 class Wishes:
     """What a child wants of its parent, each said once."""
 
-    leave_now: Reason | None = None
+    leave_now: Wish | None = None
     ask: Wish | None = None
     """To be replaced."""
     drain: bool | None = None
@@ -121,11 +121,11 @@ class Child:
         reason = reason_to_leave(policy, now)
         if reason in AT_ONCE:
             self._asked = reason
-            return Wishes(leave_now=reason)
+            return Wishes(leave_now=self._wish(reason))
         ask = None
-        if reason is not None and self._asked is None:
+        if reason is not None and reason is not self._asked and self._may_ask(reason):
             self._asked = reason
-            ask = Wish(str(reason), self._vitals.footprint, self._rots_early(reason))
+            ask = self._wish(reason)
         drains, self._drains = self._drains, self._orders.drain
         return Wishes(ask=ask, drain=None if drains == self._drains else self._drains)
 
@@ -155,9 +155,15 @@ class Child:
             logger.error("the engine can't go on: %s", error.message)
             self._synthesizer.poisoned = True
 
+    def _wish(self, reason: Reason) -> Wish:
+        return Wish(str(reason), self._vitals.footprint, self._rots_early(reason))
+
+    def _may_ask(self, reason: Reason) -> bool:
+        return self._asked is None or reason is Reason.REQUESTED
+
     def _rots_early(self, reason: Reason) -> bool:
         is_young = self._vitals.age_seconds < 2 * self.settings.min_age_seconds
-        return is_young and reason in ROT | {Reason.MODEL}
+        return is_young and reason in ROT | {Reason.MODEL, Reason.ERRORS}
 
     def _adopt(self, limits: Policy, warm: Measurements) -> None:
         self._over_by_nature = over_by_nature(limits, warm)

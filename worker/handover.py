@@ -76,6 +76,7 @@ class Handovers:
         self._asking: dict[int, Leaver] = {}
         self._loading: dict[int, Handover] = {}
         self._leaving: dict[int, Leaver] = {}
+        self._refilling: dict[int, str] = {}
         self._after_failure: dict[int, Pause] = {}
         self._after_rot: dict[int, Pause] = {}
 
@@ -90,21 +91,20 @@ class Handovers:
         return frozenset(self._leaving)
 
     def ask(self, leaver: Leaver, now: float) -> None:
-        """A child should be replaced; asking twice changes nothing."""
+        """A child should be replaced; asking again only helps one that has to wait."""
         known = {handover.leaver.pid for handover in self._loading.values()}
-        if leaver.pid in known | self._leaving.keys() | self._asking.keys():
+        if leaver.pid in known | self._leaving.keys():
+            return
+        if leaver.pid in self._asking and leaver.wish.rots_early:
             return
         self._asking[leaver.pid] = leaver
-        if leaver.wish.rots_early:
-            before = self._after_rot.get(leaver.slot, NO_PAUSE)
-            self._after_rot[leaver.slot] = before.longer(now)
-        else:
-            self._after_rot.pop(leaver.slot, None)
+        self._note_rot(leaver.slot, now, early=leaver.wish.rots_early)
 
     def due(self, now: float) -> list[Leaver]:
         """Those whose turn it is, in the order in which they asked: one per device."""
         taken = {handover.leaver.device for handover in self._loading.values()}
         taken |= {leaver.device for leaver in self._leaving.values()}
+        taken |= set(self._refilling.values())
         turns: list[Leaver] = []
         for leaver in self._asking.values():
             if leaver.device in taken or self.must_wait(leaver.slot, now):
@@ -128,10 +128,18 @@ class Handovers:
         """Two do not fit: it leaves before its successor starts."""
         del self._asking[leaver.pid]
         self._leaving[leaver.pid] = leaver
+        self._refilling[leaver.slot] = leaver.device
+
+    def goes(self, slot: int, now: float, *, early: bool) -> None:
+        """A child leaves at once; when that is ``early`` its slot is not filled at once."""
+        self._note_rot(slot, now, early=early)
+        if early:
+            self._after_failure[slot] = Pause(0, self._after_rot[slot].until)
 
     def up(self, pid: int, slot: int) -> Handover | None:
         """A child is ready; gives the hand-over that it completes, whose old child leaves now."""
         self._after_failure.pop(slot, None)
+        self._refilling.pop(slot, None)
         handover = self._loading.pop(pid, None)
         if handover is not None:
             self._leaving[handover.leaver.pid] = handover.leaver
@@ -144,6 +152,7 @@ class Handovers:
         orphan = next((one for one in self._loading.values() if one.leaver.pid == pid), None)
         if orphan is not None:
             del self._loading[orphan.successor]
+            self._refilling[orphan.leaver.slot] = orphan.leaver.device
         failed = self._loading.pop(pid, None)
         if failed is not None:
             self._asking[failed.leaver.pid] = failed.leaver
@@ -154,3 +163,9 @@ class Handovers:
         """A process of this slot ended before it was ready; the next one waits for a while."""
         before = self._after_failure.get(slot, NO_PAUSE)
         self._after_failure[slot] = before.longer(now)
+
+    def _note_rot(self, slot: int, now: float, *, early: bool) -> None:
+        if early:
+            self._after_rot[slot] = self._after_rot.get(slot, NO_PAUSE).longer(now)
+        else:
+            self._after_rot.pop(slot, None)

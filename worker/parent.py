@@ -35,7 +35,7 @@ from worker import memory
 from worker.devices import Devices
 from worker.environment import PARENT, TORCH_ALLOCATOR
 from worker.exits import EXIT_MISCONFIGURED, EXIT_NOT_LOADED
-from worker.handover import Handover, Leaver
+from worker.handover import Handover, Leaver, Wish
 from worker.headroom import FreeMemory, lack_of_room
 from worker.intake import Intake
 
@@ -68,6 +68,7 @@ class Parent:
         self._processes: list[ProcessRecord] = []
         self._recycles: deque[RecycleRecord] = deque(maxlen=RECYCLES_KEPT)
         self._failure: str | None = None
+        self._early: str | None = None
         self._counts: deque[tuple[str, dict[str, str], float]] = deque()
 
     def start(self) -> None:
@@ -79,6 +80,11 @@ class Parent:
         """Release what is left."""
         self._stopping.set()
         self._release_all("Its worker was stopped.")
+        try:
+            self._report_counts()
+            self._store.forget_worker(self.incarnation, self.node)
+        except (StoreUnavailableError, StoreRefusedError) as error:
+            logger.warning("the end of the worker could not be noted: %s", error)
 
     def begin_stop(self) -> None:
         """Children finish the batch in hand; those that take longer than they may are killed."""
@@ -125,9 +131,11 @@ class Parent:
         self._warmups.pop(pid, None)
         self.devices.departed(pid, slot)
 
-    def child_goes(self, pid: int, reason: str) -> None:
+    def child_goes(self, pid: int, wish: Wish) -> None:
         """A child leaves at once, without a successor."""
-        self._note(RecycleRecord(time.time(), pid, None, reason))
+        self._note(RecycleRecord(time.time(), pid, None, wish.reason))
+        early = f"Child {pid} left soon after its start: {wish.reason}."
+        self._early = early if wish.rots_early else None
 
     def timed_out(self, pid: int) -> None:
         """A child is about to be killed because its batch hangs."""
@@ -228,7 +236,7 @@ class Parent:
             started_at=self._started_at,
             processes=self._processes,
             recycles=list(self._recycles),
-            failure=self._failure,
+            failure=self._failure or self._early,
             alerts=self.devices.alerts,
         )
 
@@ -244,6 +252,9 @@ class Parent:
 
     def _beat_once(self) -> None:
         self._store.beat_worker(self.incarnation, self._record(), self._settings.lease_seconds)
+        self._report_counts()
+
+    def _report_counts(self) -> None:
         while self._counts:
             self._store.add_metric(*self._counts[0])
             self._counts.popleft()

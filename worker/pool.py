@@ -64,7 +64,7 @@ class ChildProcess(asynpool.Worker):
             child = process.current_child()
             wishes = child.look(**limits)
             if wishes.leave_now is not None:
-                theirs.outq.put((GO, (os.getpid(), str(wishes.leave_now))))
+                theirs.outq.put((GO, (os.getpid(), wishes.leave_now)))
                 child.leave()
                 sys.exit(billiard.pool.EX_RECYCLE)
             if wishes.ask is not None:
@@ -99,7 +99,7 @@ class ChildPool(asynpool.AsynPool):
         self._result_handler.state_handlers |= {
             ASK: self.on_ask,
             WARM: process.parent().child_warm,
-            GO: process.parent().child_goes,
+            GO: self.on_go,
             PAUSE: self.on_pause,
             RESUME: self.on_resume,
         }
@@ -123,6 +123,13 @@ class ChildPool(asynpool.AsynPool):
             device = process.parent().devices.of(old.index)
             self._handovers.ask(Leaver(pid, old.index, device, wish), time.monotonic())
             self._hand_over()
+
+    def on_go(self, pid: int, wish: Wish) -> None:
+        """A child leaves at once, because it does harm."""
+        child = self._by_pid(pid)
+        if child is not None:
+            self._handovers.goes(child.index, time.monotonic(), early=wish.rots_early)
+            process.parent().child_goes(pid, wish)
 
     def on_pause(self, pid: int) -> None:
         """A child takes no more jobs until it says so."""

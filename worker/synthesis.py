@@ -128,7 +128,8 @@ class Synthesizer:
         for start in range(0, len(work), size):
             if lease.is_over:
                 break
-            self._speak([pair for pair in work[start : start + size] if pair[0].error is None])
+            sound = [pair for pair in work[start : start + size] if pair[0].error is None]
+            self._speak(task.job_id, sound)
         return attempts
 
     def _prepare(self, attempt: Attempt) -> None:
@@ -145,13 +146,14 @@ class Synthesizer:
         if not texts:
             raise NoSpeakableTextError("The text has nothing to speak once it is cleaned.")
 
-    def _speak(self, work: Sequence[tuple[Attempt, Segment]]) -> None:
+    def _speak(self, job_id: str, work: Sequence[tuple[Attempt, Segment]]) -> None:
         if not work:
             return
         first = work[0][0].item
         began = time.perf_counter()
         spoken = self._call_engine([segment for _, segment in work], first)
         seconds = time.perf_counter() - began
+        self._vitals.tally.note_call(job_id, first.index, spoken)
         characters = sum(len(segment.text) for _, segment in work)
         for (attempt, segment), result in zip(work, spoken, strict=True):
             attempt.seconds += seconds * len(segment.text) / characters
@@ -175,9 +177,7 @@ class Synthesizer:
         error = failure_of(call)
         if isinstance(error, EnginePoisonedError):
             self.poisoned = True
-        results = spoken if error is None else [error] * len(batch)
-        self._vitals.tally.note_call(item.index, results)
-        return results
+        return spoken if error is None else [error] * len(batch)
 
     def _finish_later(self, task: StartedTask, attempt: Attempt) -> Future[Outcome]:
         self._waiting.acquire()

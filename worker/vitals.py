@@ -24,15 +24,20 @@ class Tally:
     tasks: int = 0
     items: int = 0
     errors_in_a_row: int = 0
-    """Calls of the engine that gave nothing but errors, for one item after another."""
-    _failed_item: int | None = None
+    """Calls of the engine that gave nothing but errors of its own, for one item after another."""
+    _failed_item: tuple[str, int] | None = None
 
-    def note_call(self, item: int, results: Sequence[object]) -> None:
-        """The engine was called for an item; the same item failing again says nothing new."""
-        if not all(isinstance(result, VoicemillError) for result in results):
+    def note_call(self, job_id: str, index: int, results: Sequence[object]) -> None:
+        """The engine was called for an item of a job.
+
+        What is the text's fault says nothing of the engine, nor does the same item failing again.
+        """
+        errors = [result for result in results if isinstance(result, VoicemillError)]
+        if len(errors) < len(results):
             self.errors_in_a_row, self._failed_item = 0, None
-        elif item != self._failed_item:
-            self.errors_in_a_row, self._failed_item = self.errors_in_a_row + 1, item
+        elif (job_id, index) != self._failed_item and any(error.retryable for error in errors):
+            self.errors_in_a_row += 1
+            self._failed_item = job_id, index
 
 
 class Vitals:

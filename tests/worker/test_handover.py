@@ -140,6 +140,8 @@ def test_where_two_do_not_fit_the_old_one_leaves_first() -> None:
     assert handovers.leaving == {11}
     assert handovers.due(0.0) == []
     handovers.gone(11, 1.0)
+    assert handovers.due(1.0) == [], "its slot is still empty"
+    handovers.up(21, FIRST.slot)
     assert handovers.due(1.0) == [SECOND]
 
 

@@ -1,7 +1,8 @@
 -- An operator asks something of a worker or a child. ARGV: id, recycle | drain | resume.
 -- Returns 0 for one that was not heard of lately.
 local id, order = ARGV[1], ARGV[2]
-local is_known = false
+-- What drained and never came back can still be resumed.
+local is_known = order == 'resume' and redis.call('SISMEMBER', P .. 'draining', id) == 1
 for _, set in ipairs({'workers', 'children'}) do
   local expiry = redis.call('ZSCORE', P .. set, id)
   if expiry and tonumber(expiry) >= now() then is_known = true end

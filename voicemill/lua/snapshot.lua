@@ -22,5 +22,5 @@ for _, worker in ipairs(redis.call('ZRANGEBYSCORE', P .. 'workers', at, '+inf'))
 end
 return {
   tostring(at), redis.call('ZCOUNT', P .. 'clerks', at, '+inf'), children, engines, workers,
-  redis.call('EXISTS', P .. 'paused'),
+  redis.call('EXISTS', P .. 'paused'), redis.call('SMEMBERS', P .. 'draining'),
 }

@@ -66,6 +66,14 @@ class FleetStore(Connection):
         record = json.dumps(asdict(worker))
         self.run("worker_beat", incarnation, worker.node, lease_seconds, record)
 
+    def forget_worker(self, incarnation: str, node: str) -> None:
+        """A worker's parent has ended in good order."""
+        with translated(), self._redis.pipeline() as pipeline:
+            pipeline.zrem(key("nodes"), incarnation)
+            pipeline.zrem(key("workers"), node)
+            pipeline.delete(key("worker", node))
+            pipeline.execute()
+
     def live_nodes(self) -> set[str]:
         """Incarnations of the workers that are alive."""
         return {node.decode() for node in self.run("live_nodes")}
@@ -120,7 +128,7 @@ class FleetStore(Connection):
 
     def snapshot(self) -> Snapshot:
         """Everything that health judges, at one instant."""
-        at, clerks, children, engines, workers, paused = self.run("snapshot")
+        at, clerks, children, engines, workers, paused, draining = self.run("snapshot")
 
         def column(position: int) -> dict[str, int]:
             return {row[0].decode(): int(row[position]) for row in engines}
@@ -131,6 +139,7 @@ class FleetStore(Connection):
             children=tuple(json.loads(record) for record in children),
             workers=tuple(json.loads(record) for record in workers),
             paused=bool(paused),
+            draining=tuple(sorted(name.decode() for name in draining)),
             slots=column(1),
             queued=column(2),
             queued_characters=column(3),
