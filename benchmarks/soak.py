@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -256,6 +257,8 @@ def main() -> int:
     parser.add_argument("--plot", type=Path, metavar="FILE", help="a PNG; needs matplotlib")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     arguments = parser.parse_args()
+    # TERM then ends what was started, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if arguments.plot and find_spec("matplotlib") is None:
         parser.error("--plot needs matplotlib, which is not installed: pip install matplotlib")
     seconds = 60 * (arguments.minutes or (QUICK_MINUTES if arguments.quick else FULL_MINUTES))

@@ -28,7 +28,8 @@ class Intake:
         if children == 0:
             channel.cancel_by_queue(self._queue)
             return
-        if self._consumer.qos.value != children:
-            self._consumer.qos.set(children)
+        # Celery's loop goes back to `value` whenever something else was set.
+        self._consumer.qos.value = children
+        self._consumer.qos.update()
         if not channel.consuming_from(self._queue):
             self._consumer.add_task_queue(self._queue)

@@ -192,7 +192,10 @@ class Parent:
         logger.error("%s", self._failure)
 
     def _kill_all(self) -> None:
+        pids = {one.pid for one in self._processes}
         for child in psutil.Process().children():
+            if child.pid not in pids:
+                continue
             logger.warning("process %d did not finish in time and is killed", child.pid)
             with suppress(psutil.NoSuchProcess):
                 child.kill()

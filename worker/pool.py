@@ -108,6 +108,8 @@ class ChildPool(asynpool.AsynPool):
         """Keep the loop at hand, for what is done later."""
         self._hub = hub
         super().register_with_event_loop(hub)
+        # The consumer is open by now; no message may come while no child takes it.
+        hub.call_soon(self._show)
 
     def tick(self) -> None:
         """Each second: start what waits for its turn, and let the parent see its children."""
@@ -170,7 +172,7 @@ class ChildPool(asynpool.AsynPool):
             if old is None:
                 continue
             if process.parent().has_room_for(leaver):
-                successor = self._start_successor(leaver.slot)
+                successor = self._create_worker_process(leaver.slot)
                 self._handovers.begin(leaver, successor.pid, time.monotonic())
             else:
                 process.parent().breaks_first(leaver)
@@ -178,12 +180,9 @@ class ChildPool(asynpool.AsynPool):
                 self._waits_for_room[leaver.slot] = leaver
                 self._leave(old)
 
-    def _start_successor(self, slot: int) -> Any:
+    def _create_worker_process(self, slot: int) -> Any:
         if None not in self._queues.values():
             self._queues[self.create_process_queues()] = None
-        return self._create_worker_process(slot)
-
-    def _create_worker_process(self, slot: int) -> Any:
         with environment(process.parent().environment_of(slot)):
             return super()._create_worker_process(slot)
 

@@ -19,6 +19,7 @@ from voicemill.store import Store
 from voicemill.workers import ChildRecord
 from worker.engines import load_engine
 from worker.synthesis import Synthesizer
+from worker.vitals import Vitals
 
 folder, url = sys.argv[1:]
 settings = Settings(redis_url=url, engine="tone", output_dir=Path(folder), max_attempts=2)
@@ -27,7 +28,8 @@ capabilities = engine.load({})
 store.publish_engine(capabilities)
 store.beat_child(ChildRecord("c1", "node", 1, "tone", "1", ready_at=0.0), 600, takes_work=True)
 store.create_job("job_1", "default", inputs(*["Hello."] * 60), {})
-synthesizer = Synthesizer(store, engine, capabilities, settings)
+vitals = Vitals(settings, engine)
+synthesizer = Synthesizer(store, engine, capabilities, settings, vitals)
 
 def look():
     files = [path for path in Path(folder).rglob("*") if path.is_file()]

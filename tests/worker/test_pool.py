@@ -38,7 +38,7 @@ METHODS = [
     ),
     (MessageConsumer, "cancel_by_queue", ["self", "queue"]),
     (MessageConsumer, "consuming_from", ["self", "queue"]),
-    (QoS, "set", ["self", "pcount"]),
+    (QoS, "update", ["self"]),
 ]
 ATTRIBUTES = [
     (billiard.pool.Worker.__init__, "self.maxtasks ="),

@@ -8,6 +8,18 @@ local tasks = P .. 'tasks:' .. engine
 local admitted = {}
 if redis.call('EXISTS', P .. 'paused') == 1 then return admitted end
 
+-- What runs at children that take no more (they drain or leave) takes nobody's slot.
+local function at_slots()
+  local count = redis.call('SCARD', tasks)
+  for _, task in ipairs(redis.call('HVALS', P .. 'child_tasks')) do
+    local child = redis.call('HGET', task_key(task), 'child')
+    if child and not redis.call('ZSCORE', P .. 'slots:' .. engine, child) then
+      count = count - redis.call('SISMEMBER', tasks, task)
+    end
+  end
+  return count
+end
+
 -- Batches shrink as the queue runs out, so that the last ones end together.
 local function cut(queue)
   local entries, characters, cost, key = {}, 0, 0, nil
@@ -26,8 +38,9 @@ local function cut(queue)
   return entries, characters, cost
 end
 
+local taken = at_slots()
 for position = 5, #ARGV do
-  if slots == 0 or redis.call('SCARD', tasks) > slots then break end
+  if slots == 0 or taken > slots then break end
   local tenant = redis.call('ZRANGE', P .. 'ready:' .. engine, 0, 0)[1]
   if not tenant then break end
   local job = redis.call('ZRANGE', P .. 'waiting:' .. engine .. ':' .. tenant, 0, 0)[1]
@@ -42,6 +55,7 @@ for position = 5, #ARGV do
     redis.call('SADD', job_tasks_key(job), task)
     count_waiting(job, engine, -#entries, -characters)
     table.insert(admitted, {task, tostring(cost)})
+    taken = taken + 1
   end
   if redis.call('LLEN', queue) == 0 then leave_turn(job, engine) end
   redis.call('ZADD', P .. 'ready:' .. engine, 'XX', redis.call('INCR', P .. 'turn'), tenant)
