@@ -22,7 +22,7 @@ BY_WORK = {
     "host_memory": {"VOICEMILL_HOST_MEMORY_LIMIT": "1.3x", **tone(leak_host_mb=20)},
     "celery_max_memory": {"VOICEMILL_HOST_MEMORY_LIMIT": "600MiB", **tone(leak_host_mb=100)},
 }
-QUICK = {"tasks", "host_memory"}
+QUICK = {"tasks"}
 COUNTED = {"items": "tasks", "celery_max_memory": "host_memory"}
 
 
@@ -112,6 +112,7 @@ def test_children_with_another_revision_than_the_wanted_are_replaced_but_not_for
         assert worker.stop() == 0
 
 
+@pytest.mark.full
 def test_a_fresh_child_over_a_limit_works_on_and_health_says_so(
     tmp_path: Path, redis_url: str
 ) -> None:
@@ -135,6 +136,7 @@ def test_a_fresh_child_over_a_limit_works_on_and_health_says_so(
     ],
     ids=["engine option", "schedule"],
 )
+@pytest.mark.full
 def test_a_bad_setting_ends_the_worker_and_says_why(
     env: dict[str, str], reason: str, tmp_path: Path, redis_url: str
 ) -> None:

@@ -52,6 +52,7 @@ def wait_for_two(worker: Renewal) -> dict[int, ProcessRecord]:
     return {one.slot: one for one in worker.record.processes}
 
 
+@pytest.mark.full
 def test_a_child_has_its_slot_s_device_and_torch_s_allocator_and_so_has_its_successor(
     stub_driver: StubDriver, tmp_path: Path, redis_url: str
 ) -> None:

@@ -37,6 +37,7 @@ def warnings_of(worker: Renewal) -> tuple[str, ...]:
     return observe(worker.store, SETTINGS).warnings
 
 
+@pytest.mark.full
 def test_a_worker_goes_on_while_the_driver_is_away_and_sees_it_again(
     stub_driver: StubDriver, tmp_path: Path, redis_url: str
 ) -> None:
