@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
 from voicemill.store.fleet import Fleet
-from voicemill.workers import ChildRecord, ProcessRecord, RecycleRecord, WorkerRecord, child_id
+from voicemill.workers import (
+    ChildRecord,
+    ChildState,
+    ProcessRecord,
+    RecycleRecord,
+    WorkerRecord,
+    child_id,
+)
 
 
 class ChildBody(TypedDict):
@@ -18,7 +24,7 @@ class ChildBody(TypedDict):
     id: str
     pid: int
     slot: int
-    state: Literal["loading", "ready", "busy", "draining", "leaving"]
+    state: ChildState
     age_seconds: float | None
     """Since it was ready."""
     warmup_seconds: float | None
@@ -120,33 +126,27 @@ def worker_state(worker: WorkerRecord, fleet: Fleet) -> Literal["loading", "read
     return "ready" if states & {"ready", "busy"} else "loading"
 
 
-def child_body(worker: WorkerRecord, process: ProcessRecord, child: ChildRecord | None) -> Any:
+def child_body(
+    worker: WorkerRecord, process: ProcessRecord, child: ChildRecord | None
+) -> ChildBody:
     """One child's process, with what it says of itself once it is loaded."""
-    body: dict[str, Any] = {
+    return {
         "id": child_id(worker.node, worker.pid, process.pid),
         "pid": process.pid,
         "slot": process.slot,
         "state": process.state,
-        "age_seconds": None if child is None else max(0.0, time.time() - child.ready_at),
+        "age_seconds": max(0.0, time.time() - child.ready_at) if child else None,
+        "warmup_seconds": child.warmup_seconds if child else None,
+        "model_revision": child.model_revision if child else None,
+        "tasks": child.tasks if child else 0,
+        "items": child.items if child else 0,
+        "rss_bytes": child.rss_bytes if child else None,
+        "rss_baseline_bytes": child.rss_baseline_bytes if child else None,
+        "gpu": child.gpu if child else {},
+        "gpu_baseline_bytes": child.gpu_baseline_bytes if child else {},
+        "real_time_factor": child.real_time_factor if child else None,
+        "real_time_factor_baseline": child.real_time_factor_baseline if child else None,
+        "next_reason": child.next_reason if child else None,
+        "nearness": child.nearness if child else 0.0,
+        "over_by_nature": child.over_by_nature if child else [],
     }
-    known = {} if child is None else asdict(child)
-    for name, absent in ABSENT.items():
-        body[name] = known.get(name, absent)
-    return body
-
-
-ABSENT: dict[str, Any] = {
-    "warmup_seconds": None,
-    "model_revision": None,
-    "tasks": 0,
-    "items": 0,
-    "rss_bytes": None,
-    "rss_baseline_bytes": None,
-    "gpu": {},
-    "gpu_baseline_bytes": {},
-    "real_time_factor": None,
-    "real_time_factor_baseline": None,
-    "next_reason": None,
-    "nearness": 0.0,
-    "over_by_nature": [],
-}

@@ -126,8 +126,8 @@ def run_plain(name: str, plan: Plan, max_tasks: int, folder: Path) -> Run:
     folder.mkdir()
     with ExitStack() as stack:
         url = stack.enter_context(valkey(folder))
-        told = {"redis_url": url, "output": str(folder), "voice": plan.voice}
-        env = {"BENCH": json.dumps({**told, "engine": plan.engine, "options": plan.options})}
+        bench = {"redis_url": url, "output": str(folder), "voice": plan.voice}
+        env = {"BENCH": json.dumps({**bench, "engine": plan.engine, "options": plan.options})}
         celery = (sys.executable, "-m", "celery", "-A", "benchmarks.plain.tasks", "worker")
         flags = ("--concurrency", str(plan.workers), "--max-tasks-per-child", str(max_tasks))
         stack.enter_context(process(*celery, *QUIET, *flags, log=folder / "worker.log", **env))
@@ -140,8 +140,9 @@ def run_plain(name: str, plan: Plan, max_tasks: int, folder: Path) -> Run:
             for number, arrival in enumerate(plan.arrivals):
                 time.sleep(max(0.0, began + arrival - time.time()))
                 tasks.append(app.send_task("speak", (number, text_of(number))))
-            ends = [task.get(timeout=SECONDS_TO_END) - began for task in tasks]
-    return make_run(name, plan, ends, (len(ends) + len(warm)) // max_tasks // plan.workers)
+            told = [task.get(timeout=SECONDS_TO_END) for task in tasks]
+    processes = {pid for _, pid in told}
+    return make_run(name, plan, [at - began for at, _ in told], len(processes) - plan.workers)
 
 
 def make_run(name: str, plan: Plan, ends: Sequence[float], recycles: int) -> Run:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 RECYCLES_KEPT = 10
 Order = Literal["recycle", "drain", "resume"]
+ChildState = Literal["loading", "ready", "busy", "draining", "leaving"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,7 @@ class ProcessRecord:
 
     pid: int
     slot: int
-    state: str
-    """``loading ready busy draining leaving``."""
+    state: ChildState
 
 
 @dataclass(frozen=True, slots=True)

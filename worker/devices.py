@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from worker.environment import CUDA_DEVICES, visible_devices
-from worker.nvml import Driver, Look
+from worker.nvml import Driver
 
 HOST = "host"
 """The name of the one device of a machine without GPUs."""
@@ -58,7 +58,3 @@ class Devices:
                 self._held.pop(pid, None)
             elif time.monotonic() > until and pid not in self._held:
                 self._held[pid] = f"process {pid} ended and still holds memory of {device}"
-
-    def look(self) -> Look:
-        """The devices as the parent sees them now."""
-        return self._driver.look()

@@ -26,6 +26,7 @@ from voicemill.settings import Settings
 from voicemill.store import Store
 from voicemill.workers import (
     RECYCLES_KEPT,
+    ChildState,
     ProcessRecord,
     RecycleRecord,
     WorkerRecord,
@@ -101,7 +102,7 @@ class Parent:
             **self.devices.environment_of(slot),
         }
 
-    def sees(self, states: Mapping[int, tuple[int, str]], *, takers: int) -> None:
+    def sees(self, states: Mapping[int, tuple[int, ChildState]], *, takers: int) -> None:
         """How the children are: slot and state by pid; ``takers`` of them take work."""
         self._processes = [ProcessRecord(pid, *states[pid]) for pid in states]
         self.intake.allow(takers)

@@ -16,6 +16,7 @@ from typing import Any
 import billiard.pool
 from celery.concurrency import asynpool, prefork
 
+from voicemill.workers import ChildState
 from worker import process
 from worker.environment import environment
 from worker.handover import Handovers, Leaver, Wish
@@ -29,7 +30,6 @@ REAP_TRIES = 1000
 WRITE_PAUSE_SECONDS = 0.01
 TICK_SECONDS = 1.0
 POLL_SECONDS = 1.0
-ROOM_PAUSE_SECONDS = 0.25
 CLEAN_EXITS = (billiard.pool.EX_OK, billiard.pool.EX_RECYCLE)
 
 WARM, ASK, GO, PAUSE, RESUME = (
@@ -201,7 +201,7 @@ class ChildPool(asynpool.AsynPool):
             self._hub.remove_writer(child.inqW_fd)
 
     def _repopulate_pool(self, exitcodes: Any) -> None:
-        """Fill the slots that nobody holds; one that waits for memory is filled when it is free."""
+        """Fill the slots that nobody holds; for one that has to wait, ``tick`` asks again."""
         crashed = any(code not in CLEAN_EXITS for code in exitcodes)
         for slot in self._empty_slots():
             if self._state != billiard.pool.RUN:
@@ -222,7 +222,6 @@ class ChildPool(asynpool.AsynPool):
         if leaver is None:
             return False
         if process.parent().waits_for_room(leaver):
-            self._hub.call_later(ROOM_PAUSE_SECONDS, self.maintain_pool)
             return True
         del self._waits_for_room[slot]
         return False
@@ -279,7 +278,7 @@ class ChildPool(asynpool.AsynPool):
         states = {child.pid: (child.index, self._state_of(child)) for child in self._pool}
         process.parent().sees(states, takers=len(self._all_inqueues))
 
-    def _state_of(self, child: Any) -> str:
+    def _state_of(self, child: Any) -> ChildState:
         if child in self._waiting_to_start or child.inqW_fd not in self._fileno_to_inq:
             return "loading"
         if child.pid in self._handovers.leaving:

@@ -40,10 +40,10 @@ def load(**_: Any) -> None:
 
 
 @app.task(name="speak")
-def speak(number: int, text: str) -> float:
-    """Speak into a file; gives when it was done, in seconds since the epoch."""
+def speak(number: int, text: str) -> tuple[float, int]:
+    """Speak into a file; gives when it was done (seconds since the epoch) and by which process."""
     assert engine is not None
     (spoken,) = engine.synthesize([Segment(text)], TOLD["voice"], SynthesisOptions())
     assert not isinstance(spoken, Exception)
     (OUTPUT / f"{number}.wav").write_bytes(audio.encode(spoken, 24000, "wav"))
-    return time.time()
+    return time.time(), os.getpid()

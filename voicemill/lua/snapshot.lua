@@ -1,11 +1,8 @@
 -- What health judges. Returns [now, clerks alive, [child record]...,
--- [engine, slots, queued items, queued characters, tasks]...]
+-- [engine, slots, queued items, queued characters, tasks]..., [worker record]...,
+-- 1 if the queue is paused, [draining id]...]
 local at = now()
-local children, engines = {}, {}
-for _, child in ipairs(redis.call('ZRANGEBYSCORE', P .. 'children', at, '+inf')) do
-  local record = redis.call('GET', P .. 'child:' .. child)
-  if record then table.insert(children, record) end
-end
+local engines = {}
 for _, engine in ipairs(redis.call('HKEYS', P .. 'engines')) do
   table.insert(engines, {
     engine,
@@ -15,12 +12,8 @@ for _, engine in ipairs(redis.call('HKEYS', P .. 'engines')) do
     redis.call('SCARD', P .. 'tasks:' .. engine),
   })
 end
-local workers = {}
-for _, worker in ipairs(redis.call('ZRANGEBYSCORE', P .. 'workers', at, '+inf')) do
-  local record = redis.call('GET', P .. 'worker:' .. worker)
-  if record then table.insert(workers, record) end
-end
 return {
-  tostring(at), redis.call('ZCOUNT', P .. 'clerks', at, '+inf'), children, engines, workers,
+  tostring(at), redis.call('ZCOUNT', P .. 'clerks', at, '+inf'),
+  live_records('children', 'child:', at), engines, live_records('workers', 'worker:', at),
   redis.call('EXISTS', P .. 'paused'), redis.call('SMEMBERS', P .. 'draining'),
 }

@@ -1,0 +1,111 @@
+"""No work waits while a child is free, whatever happens to the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from celery import Celery
+
+from tests.e2e.renewal import Renewal, tone
+from tests.support import Valkey
+from voicemill.jobs import ItemStatus
+
+pytestmark = pytest.mark.full
+
+LONG = "{tone:seconds=30} Long."
+
+
+def are_in_progress(worker: Renewal, job_id: str) -> bool:
+    return {one.status for one in worker.store.items(job_id)} == {ItemStatus.IN_PROGRESS}
+
+
+def test_a_worker_that_still_loads_takes_no_message_from_a_free_one(
+    tmp_path: Path, redis_url: str
+) -> None:
+    for name in ("free", "late"):
+        (tmp_path / name).mkdir()
+    with Renewal(redis_url, tmp_path / "free") as free:
+        late = Renewal(redis_url, tmp_path / "late", **tone(load_seconds=12))
+        try:
+            starting = Thread(target=late.start)
+            starting.start()
+            # Every job while the other one starts: its first second is the one that counts.
+            while starting.is_alive():
+                free.wait_for(free.submit("Short."), 6)
+        finally:
+            starting.join()
+            late.__exit__()
+
+
+def test_what_drained_children_still_speak_takes_no_slot_of_others(
+    tmp_path: Path, redis_url: str
+) -> None:
+    for name in ("drained", "free"):
+        (tmp_path / name).mkdir()
+    with (
+        Renewal(redis_url, tmp_path / "drained", VOICEMILL_WORKERS="2") as drained,
+        Renewal(redis_url, tmp_path / "free") as free,
+    ):
+        assert free.store.order(free.node, "drain")
+        free.wait_until("a drained one", lambda: free.processes("draining"))
+        drained.wait_until("both", lambda: len(drained.processes("ready")) == 2)
+        long = drained.submit(LONG, LONG)
+        drained.wait_until("two in hand", lambda: are_in_progress(drained, long))
+        assert drained.store.order(drained.node, "drain")
+        assert free.store.order(free.node, "resume")
+        free.wait_until("one slot", lambda: free.store.snapshot().slots == {"tone": 1})
+        free.wait_for(free.submit("Short."))
+        assert are_in_progress(drained, long)
+
+
+def test_a_worker_with_a_drained_child_takes_no_more_than_the_others_can_do(
+    tmp_path: Path, redis_url: str
+) -> None:
+    for name in ("half", "free"):
+        (tmp_path / name).mkdir()
+    with (
+        Renewal(redis_url, tmp_path / "half", VOICEMILL_WORKERS="2") as half,
+        Renewal(redis_url, tmp_path / "free") as free,
+    ):
+        half.wait_until("both", lambda: len(half.processes("ready")) == 2)
+        assert free.store.order(free.node, "drain")
+        free.wait_until("no slot", lambda: free.processes("draining"))
+        drained = next(c["id"] for c in half.store.snapshot().children if c["node"] == half.node)
+        assert half.store.order(drained, "drain")
+        half.wait_until("a drained child", lambda: half.processes("draining"))
+        long = half.submit(LONG)
+        half.wait_until("it in hand", lambda: are_in_progress(half, long))
+        assert free.store.order(free.node, "resume")
+        free.wait_until("a free child", lambda: free.processes("ready"))
+        for _ in range(8):
+            free.wait_for(free.submit("Short."), 10)
+        assert are_in_progress(half, long)
+        assert half.inspect("stats")["prefetch_count"] == 1
+
+
+def test_a_pool_that_is_told_to_grow_during_a_hand_over_grows(
+    tmp_path: Path, redis_url: str
+) -> None:
+    with Renewal(redis_url, tmp_path, **tone(load_seconds=3)) as worker:
+        assert worker.store.order(worker.node, "recycle")
+        worker.wait_until("a successor that loads", lambda: worker.processes("loading"))
+        with Celery(broker=redis_url, set_as_current=False) as app:
+            app.control.pool_grow(1, destination=[worker.node], reply=True, timeout=5)
+        worker.wait_until("two", lambda: {one.slot for one in worker.processes("ready")} == {0, 1})
+        worker.wait_until("the hand-over", lambda: worker.record.recycles)
+        assert "StopIteration" not in worker.log
+        assert worker.stop() == 0
+
+
+def test_a_stop_that_runs_out_of_time_kills_children_alone(
+    tmp_path: Path, own_valkey: Valkey
+) -> None:
+    with Renewal(own_valkey.url, tmp_path, VOICEMILL_STOP_SECONDS="1") as worker:
+        job_id = worker.submit("{tone:hang} One.")
+        worker.wait_until("an item in hand", lambda: are_in_progress(worker, job_id))
+        worker.wait_until("a busy child", lambda: worker.processes("busy"))
+        assert worker.stop() == 0
+        assert worker.log.count("did not finish in time") == 1
+        assert "BrokenPipeError" not in worker.log
