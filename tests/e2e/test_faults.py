@@ -123,6 +123,7 @@ def test_an_item_that_crashes_its_child_fails_alone_after_its_attempts(stack: St
     assert {item["attempts"] for item in retried} <= {2}
 
 
+@pytest.mark.full
 def test_a_poisoned_engine_takes_its_child_and_no_other_item(stack: Stack) -> None:
     before = stack.children()
     recycled = counter(stack, "voicemill_recycles_total", reason="errors")

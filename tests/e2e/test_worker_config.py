@@ -119,6 +119,7 @@ def test_a_second_copy_of_a_message_does_not_take_the_place_of_the_result(
     assert outcome["status"] == "succeeded"
 
 
+@pytest.mark.full
 def test_a_child_leaves_after_as_many_tasks_as_the_command_line_says(
     tmp_path: Path, own_valkey: Valkey
 ) -> None:
