@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from voicemill.errors import VoicemillError
 from voicemill.settings import Settings
@@ -23,9 +23,12 @@ class Tally:
 
     tasks: int = 0
     items: int = 0
-    errors_in_a_row: int = 0
-    """Calls of the engine that gave nothing but errors of its own, for one item after another."""
-    _failed_item: tuple[str, int] | None = None
+    _failed_items: set[tuple[str, int]] = field(default_factory=set)
+
+    @property
+    def errors_in_a_row(self) -> int:
+        """Items for which the engine gave nothing but errors of its own since it last spoke."""
+        return len(self._failed_items)
 
     def note_call(self, job_id: str, index: int, results: Sequence[object]) -> None:
         """The engine was called for an item of a job.
@@ -34,10 +37,9 @@ class Tally:
         """
         errors = [result for result in results if isinstance(result, VoicemillError)]
         if len(errors) < len(results):
-            self.errors_in_a_row, self._failed_item = 0, None
-        elif (job_id, index) != self._failed_item and any(error.retryable for error in errors):
-            self.errors_in_a_row += 1
-            self._failed_item = job_id, index
+            self._failed_items.clear()
+        elif any(error.retryable for error in errors):
+            self._failed_items.add((job_id, index))
 
 
 class Vitals:

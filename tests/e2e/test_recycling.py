@@ -80,7 +80,8 @@ def test_an_engine_that_fails_for_one_item_after_another_is_replaced(
     max_errors: str, recycles: dict[str, int], tmp_path: Path, redis_url: str
 ) -> None:
     lines = [*["{tone:fail} Line."] * 3, *LINES]
-    with Renewal(redis_url, tmp_path, VOICEMILL_MAX_ERRORS=max_errors) as worker:
+    env = {"VOICEMILL_MAX_ERRORS": max_errors, "VOICEMILL_MAX_ATTEMPTS": "1"}
+    with Renewal(redis_url, tmp_path, **env) as worker:
         items = worker.wait_for(worker.submit(*lines))
         worker.wait_until("the recycles", lambda: worker.recycles() == recycles)
         assert worker.stop() == 0
