@@ -30,6 +30,8 @@ worker_pool_start_method = "spawn"
 worker_concurrency = _settings.workers
 # Nobody holds work that another could begin: dispatch admits as much as there are slots.
 worker_prefetch_multiplier = 1
+# The pool alone says which child is free; a successor is, while the old one is still busy.
+worker_pool_putlocks = False
 # A message lives until its task has ended.
 task_acks_late = True
 # Our leases own every further attempt; Celery retries nothing.

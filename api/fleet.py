@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
+from voicemill.health import gpu_of_node
 from voicemill.store.fleet import Fleet
 from voicemill.workers import (
     ChildRecord,
@@ -64,6 +65,8 @@ class WorkerBody(TypedDict):
     engine: str
     state: Literal["loading", "ready", "draining"]
     started_at: float
+    gpu: dict[str, Any]
+    """Its devices, each once, with what each child has of it; or why they are not known."""
     children: list[ChildBody]
     recycles: list[RecycleBody]
     failure: str | None
@@ -89,6 +92,7 @@ class QueueBody(TypedDict):
 def worker_body(worker: WorkerRecord, fleet: Fleet) -> WorkerBody:
     """A worker as its parent and its children tell it."""
     loaded = {child.pid: child for child in fleet.children.values() if child.node == worker.node}
+    seen = [{"pid": pid, "gpu": child.gpu} for pid, child in loaded.items()]
     children = [
         child_body(worker, process, loaded.get(process.pid)) for process in worker.processes
     ]
@@ -99,6 +103,7 @@ def worker_body(worker: WorkerRecord, fleet: Fleet) -> WorkerBody:
         "engine": worker.engine,
         "state": worker_state(worker, fleet),
         "started_at": worker.started_at,
+        "gpu": gpu_of_node(seen),
         "children": sorted(children, key=lambda child: (child["slot"], child["pid"])),
         "recycles": [recycle_body(one) for one in reversed(worker.recycles)],
         "failure": worker.failure,

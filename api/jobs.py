@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Final
 
@@ -24,6 +24,7 @@ from voicemill.errors import (
     UnsupportedMediaTypeError,
     VoicemillError,
 )
+from voicemill.health import Snapshot
 from voicemill.jobs import Job, is_terminal, new_job_id
 
 logger = logging.getLogger(__name__)
@@ -73,8 +74,8 @@ def index() -> Response:
     """One page of the jobs."""
     query = read_query(JobsQuery, request)
     found = context().store.jobs(TENANT, after=query.after, limit=query.limit)
-    slots = slots_of(found.jobs)
-    bodies = [job_body(job, slots) for job in found.jobs]
+    fleet = fleet_for(found.jobs)
+    bodies = [job_body(job, fleet) for job in found.jobs]
     return jsonify(page(bodies, [job.id for job in found.jobs], has_more=found.has_more))
 
 
@@ -97,7 +98,7 @@ def show(job_id: str) -> Response:
             job = wait_for(job, query.wait)
         finally:
             context().waiters.release()
-    return answer(job, slots_of([job]))
+    return answer(job, fleet_for([job]))
 
 
 @blueprint.post("/v1/jobs/<job_id>/cancel")
@@ -113,7 +114,7 @@ def cancel(job_id: str) -> Response:
     """Stop what has not been spoken yet."""
     job = context().store.cancel(find_job(job_id).id)
     logger.info("job %s cancelled by its client", job.id)
-    return answer(job, slots_of([job]))
+    return answer(job, fleet_for([job]))
 
 
 def find_job(job_id: str) -> Job:
@@ -136,30 +137,30 @@ def wait_for(job: Job, seconds: float) -> Job:
     return job
 
 
-def slots_of(jobs: Sequence[Job]) -> Mapping[str, int]:
-    """Live children by engine, where one of the jobs still waits for any."""
+def fleet_for(jobs: Sequence[Job]) -> Snapshot | None:
+    """Who there is to work, where one of the jobs still goes on."""
     if all(is_terminal(job.status) for job in jobs):
-        return {}
-    return context().store.snapshot().slots
+        return None
+    return context().store.snapshot()
 
 
 def accepted(job: Job) -> Response:
     """A job that is stored; from here on nothing may make that an error."""
     try:
         context().dispatcher.admit()
-        slots = slots_of([job])
+        fleet = fleet_for([job])
     except VoicemillError as error:
         logger.warning("job %s is stored, admission waits for the clerk: %s", job.id, error.code)
-        slots = None
-    response = answer(job, slots)
+        fleet = None
+    response = answer(job, fleet)
     response.status_code = HTTPStatus.ACCEPTED
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     return response
 
 
-def answer(job: Job, slots: Mapping[str, int] | None) -> Response:
+def answer(job: Job, fleet: Snapshot | None) -> Response:
     """A job as a response; tells when to look again while it goes on."""
-    body = job_body(job, slots)
+    body = job_body(job, fleet)
     response = jsonify(body)
     seconds = retry_after(job, body["status_reason"], time.time())
     if seconds is not None:

@@ -48,13 +48,16 @@ class JobUrls(TypedDict):
     items: str
 
 
+StatusReason = Literal["no_workers", "queue_paused"]
+
+
 class JobBody(TypedDict):
     """A job; times are seconds since the epoch."""
 
     id: str
     object: Literal["speech.job"]
     status: JobStatus
-    status_reason: Literal["no_workers"] | None
+    status_reason: StatusReason | None
     request_counts: RequestCounts
     progress: Progress
     created_at: int

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Final
 
 from api.shapes import (
     DataT,
@@ -13,8 +12,10 @@ from api.shapes import (
     ListBody,
     ModelBody,
     RequestCounts,
+    StatusReason,
     VoiceBody,
 )
+from voicemill.health import Snapshot
 from voicemill.jobs import Item, ItemError, ItemStatus, Job, JobStatus, is_terminal
 from voicemill.voices import Capabilities, Voice
 
@@ -33,14 +34,14 @@ def page(data: list[DataT], ids: list[str], *, has_more: bool = False) -> ListBo
     }
 
 
-def job_body(job: Job, slots: Mapping[str, int] | None) -> JobBody:
-    """A job; ``slots`` are the live children of each of its engines, where they are known."""
+def job_body(job: Job, fleet: Snapshot | None) -> JobBody:
+    """A job; ``fleet`` says who there is to work on it, where that is known."""
     url = f"/v1/jobs/{job.id}"
     return {
         "id": job.id,
         "object": "speech.job",
         "status": job.status,
-        "status_reason": status_reason(job, slots),
+        "status_reason": status_reason(job, fleet),
         "request_counts": RequestCounts(**job.counts.to_wire()),  # type: ignore[typeddict-item]
         "progress": {"percentage": percentage(job), "basis": "characters"},
         "created_at": int(job.created_at),
@@ -61,11 +62,13 @@ def job_body(job: Job, slots: Mapping[str, int] | None) -> JobBody:
     }
 
 
-def status_reason(job: Job, slots: Mapping[str, int] | None) -> Literal["no_workers"] | None:
+def status_reason(job: Job, fleet: Snapshot | None) -> StatusReason | None:
     """Why a job does not move, where that is known."""
-    if slots is None or job.status not in {JobStatus.QUEUED, JobStatus.IN_PROGRESS}:
+    if fleet is None or job.status not in {JobStatus.QUEUED, JobStatus.IN_PROGRESS}:
         return None
-    return "no_workers" if any(not slots.get(engine, 0) for engine in job.engines) else None
+    if fleet.paused:
+        return "queue_paused"
+    return "no_workers" if any(not fleet.slots.get(engine, 0) for engine in job.engines) else None
 
 
 def percentage(job: Job) -> float:

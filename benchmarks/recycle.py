@@ -28,6 +28,7 @@ from pathlib import Path
 import numpy as np
 from celery import Celery
 
+from benchmarks.parts.nice import loading_is_nice
 from benchmarks.parts.stack import (
     QUIET,
     SECONDS_TO_READY,
@@ -96,13 +97,20 @@ def make_plan(
     return Plan(engine, options, voice, workers, service, tuple(arrivals))
 
 
-def run_ours(name: str, plan: Plan, max_tasks: int | None, folder: Path) -> Run:
-    """One worker of ours with a clerk beside it."""
+def run_ours(
+    name: str, plan: Plan, max_tasks: int | None, folder: Path, *, nice: bool = False
+) -> Run:
+    """One worker of ours with a clerk beside it; where ``nice``, children load at low priority."""
     limits = {
         "VOICEMILL_MAX_TASKS_PER_CHILD": str(max_tasks or "off"),
         "VOICEMILL_MAX_SLOWDOWN": "off",
     }
-    with worker(folder, plan.engine, plan.options, plan.workers, **limits) as stack:
+    with ExitStack() as parts:
+        stack = parts.enter_context(
+            worker(folder, plan.engine, plan.options, plan.workers, **limits)
+        )
+        if nice:
+            parts.enter_context(loading_is_nice(stack))
         store, jobs = stack.store, []
         began = time.time()
         for number, arrival in enumerate(plan.arrivals):
@@ -214,10 +222,17 @@ def measure_hibari(count: int, folder: Path) -> dict[str, float]:
     plan = make_plan("hibari", {}, "default", cores, 0.05, count)
     none = run_ours("no recycling", plan, None, folder / "hibari-none")
     ours = run_ours("ours", plan, soft_limit(plan), folder / "hibari-ours")
-    print_table(plan, (none, ours))
+    runs = [none, ours]
+    if os.geteuid() == 0:
+        folder_of_nice = folder / "hibari-nice"
+        runs.append(
+            run_ours("ours, loading nice", plan, soft_limit(plan), folder_of_nice, nice=True)
+        )
+    print_table(plan, runs)
     return {
         "hibari_p99_ratio": round(ours.percentile(99) / none.percentile(99), 3),
         "hibari_p50_ratio": round(ours.percentile(50) / none.percentile(50), 3),
+        "hibari_p99_ratio_nice": round(runs[-1].percentile(99) / none.percentile(99), 3),
         "hibari_recycles": ours.recycles,
     }
 

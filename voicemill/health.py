@@ -137,7 +137,7 @@ def judge(snapshot: Snapshot, free_bytes: int | OSError, settings: Settings) -> 
                 slots > 0,
                 f"{slots} of {settings.engine} take work."
                 if slots
-                else f"No child of {settings.engine} is ready; see the worker's log.",
+                else why_none(snapshot, settings),
             ),
             Check(
                 "clerk",
@@ -150,6 +150,14 @@ def judge(snapshot: Snapshot, free_bytes: int | OSError, settings: Settings) -> 
         tuple(warnings_of(snapshot)),
         None if isinstance(free_bytes, OSError) else free_bytes,
     )
+
+
+def why_none(snapshot: Snapshot, settings: Settings) -> str:
+    """Why no child takes work."""
+    loaded = sum(child.get("engine") == settings.engine for child in snapshot.children)
+    if loaded and snapshot.draining:
+        return f"{loaded} of {settings.engine} are loaded and drain; resume their worker."
+    return f"No child of {settings.engine} is ready; see the worker's log."
 
 
 def warnings_of(snapshot: Snapshot) -> Iterator[str]:

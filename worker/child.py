@@ -18,6 +18,7 @@ from voicemill.errors import (
     StoreUnavailableError,
     SynthesisError,
 )
+from voicemill.health import MEBIBYTE
 from voicemill.queue import Queue
 from voicemill.settings import Settings
 from voicemill.store import Store
@@ -139,7 +140,7 @@ class Child:
             self._vitals.tally.tasks,
             self._vitals.tally.items,
             self._vitals.age_seconds,
-            self._vitals.rss // 2**20,
+            self._vitals.rss // MEBIBYTE,
         )
         self._leaving.set()
         try:
@@ -169,10 +170,11 @@ class Child:
         self._over_by_nature = over_by_nature(limits, warm)
         for reason in self._over_by_nature:
             logger.warning(
-                "a fresh child is over the limit of %s: %s MiB used. The limit is not obeyed; "
-                "raise VOICEMILL_%s_LIMIT.",
+                "a fresh child is over the limit of %s: %d MiB used of %s. The limit is not "
+                "obeyed; raise VOICEMILL_%s_LIMIT.",
                 reason,
-                used_mebibytes(reason, warm),
+                most_used(reason, warm) // MEBIBYTE,
+                limits.host_memory if reason is Reason.HOST_MEMORY else limits.gpu_memory,
                 reason.upper(),
             )
         self._policy = limits.without(self._over_by_nature).with_jitter(random.random())
@@ -238,11 +240,11 @@ class Child:
         )
 
 
-def used_mebibytes(reason: Reason, warm: Measurements) -> int:
-    """What a warm child uses of the memory a reason is about."""
+def most_used(reason: Reason, warm: Measurements) -> int:
+    """Bytes that a warm child uses of the memory a reason is about; of the fullest device."""
     if reason is Reason.HOST_MEMORY and warm.host_memory is not None:
-        return warm.host_memory.used // 2**20
-    return sum(use.used for use in warm.gpu_memory) // 2**20
+        return warm.host_memory.used
+    return max((use.used for use in warm.gpu_memory), default=0)
 
 
 def warm_up(engine: Engine, capabilities: Capabilities) -> float:

@@ -20,8 +20,11 @@ class Intake:
         """Celery's consumer is up; it makes a new channel whenever its connection was lost."""
         self._consumer = consumer
 
-    def allow(self, children: int) -> None:
-        """Take one message per child, none without children."""
+    def allow(self, children: int, held: int = 0) -> None:
+        """Take one message per child, none without children.
+
+        ``held`` are in the hands of others, who take no more.
+        """
         channel = getattr(self._consumer, "task_consumer", None)
         if channel is None or self._consumer.qos is None:
             return
@@ -29,7 +32,7 @@ class Intake:
             channel.cancel_by_queue(self._queue)
             return
         # Celery's loop goes back to `value` whenever something else was set.
-        self._consumer.qos.value = children
+        self._consumer.qos.value = children + held
         self._consumer.qos.update()
         if not channel.consuming_from(self._queue):
             self._consumer.add_task_queue(self._queue)

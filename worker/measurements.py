@@ -40,11 +40,14 @@ class CachedMemory:
     """Free pieces of blocks that are partly in use."""
     failed_while_free: bool = False
     """True once an allocation failed though as much was free."""
+    is_emptied: bool = True
+    """Whether the cache was emptied since it was last used; else much of it may be of use."""
 
     @property
     def wasted(self) -> int:
         """Held and of no use."""
-        return max(self.reserved - self.allocated, self.inactive_split)
+        kept = self.reserved - self.allocated if self.is_emptied else 0
+        return max(kept, self.inactive_split)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The Celery parent: says how its children are, releases what dead ones held, makes room."""
+"""The Celery parent: says how its children are, and what became of those that went."""
 
 from __future__ import annotations
 
@@ -32,21 +32,19 @@ from voicemill.workers import (
     WorkerRecord,
     child_id,
 )
-from worker import memory
 from worker.devices import Devices
 from worker.environment import PARENT, TORCH_ALLOCATOR
 from worker.exits import EXIT_MISCONFIGURED, EXIT_NOT_LOADED
 from worker.handover import Handover, Leaver, Wish
-from worker.headroom import FreeMemory, lack_of_room
 from worker.intake import Intake
+from worker.release import release, release_all
+from worker.room import Room
 
 logger = logging.getLogger(__name__)
 
 LOAD_TRIES = 3
 """Children that may fail to load, before any has loaded, until the worker gives up."""
 LONGEST_BEAT_SECONDS = 1.0
-ROOM_SECONDS = 10.0
-"""How long memory of a child that left may take to come back."""
 
 
 class Parent:
@@ -56,6 +54,7 @@ class Parent:
         self.node = node
         self.incarnation = f"{UNACKED_PREFIX}{node}:{uuid.uuid4().hex}"
         self.devices = Devices()
+        self.room = Room(self.devices)
         self.intake = Intake(queue_name(settings.engine))
         self._settings = settings
         self._store = Store.connect(settings.redis_url)
@@ -65,7 +64,6 @@ class Parent:
         self._failed_loads = 0
         self._timed_out: set[int] = set()
         self._warmups: dict[int, float] = {}
-        self._room_until: dict[int, float] = {}
         self._processes: list[ProcessRecord] = []
         self._recycles: deque[RecycleRecord] = deque(maxlen=RECYCLES_KEPT)
         self._failure: str | None = None
@@ -74,13 +72,13 @@ class Parent:
 
     def start(self) -> None:
         """Release what an earlier process of this node name held, and begin to say we live."""
-        self._release_all("Its worker was replaced.")
+        release_all(self._store, self._settings, self.node, "Its worker was replaced.")
         threading.Thread(target=self._beat, name="node-heartbeat", daemon=True).start()
 
     def stop(self) -> None:
         """Release what is left."""
         self._stopping.set()
-        self._release_all("Its worker was stopped.")
+        release_all(self._store, self._settings, self.node, "Its worker was stopped.")
         try:
             self._report_counts()
             self._store.forget_worker(self.incarnation, self.node)
@@ -102,10 +100,13 @@ class Parent:
             **self.devices.environment_of(slot),
         }
 
-    def sees(self, states: Mapping[int, tuple[int, ChildState]], *, takers: int) -> None:
-        """How the children are: slot and state by pid; ``takers`` of them take work."""
+    def sees(self, states: Mapping[int, tuple[int, ChildState]], *, takers: int, held: int) -> None:
+        """How the children are: slot and state by pid; ``takers`` of them take work.
+
+        The others still have ``held`` tasks in hand.
+        """
         self._processes = [ProcessRecord(pid, *states[pid]) for pid in states]
-        self.intake.allow(takers)
+        self.intake.allow(takers, held)
         self.devices.watch()
 
     def child_up(self, pid: int) -> None:
@@ -128,7 +129,7 @@ class Parent:
         if pid in self._timed_out:
             self._timed_out.discard(pid)
             error = SynthesisTimeoutError("Its batch took far longer than was estimated.")
-        self._release(child_id(self.node, os.getpid(), pid), error)
+        release(self._store, self._settings, child_id(self.node, os.getpid(), pid), error)
         self._warmups.pop(pid, None)
         self.devices.departed(pid, slot)
 
@@ -141,24 +142,6 @@ class Parent:
     def timed_out(self, pid: int) -> None:
         """A child is about to be killed because its batch hangs."""
         self._timed_out.add(pid)
-
-    def has_room_for(self, leaver: Leaver) -> bool:
-        """Whether its successor fits beside it; says why not."""
-        lack = self._lack_of_room(leaver)
-        if lack is not None:
-            logger.warning("child %d leaves before its successor starts: %s", leaver.pid, lack)
-        return lack is None
-
-    def waits_for_room(self, leaver: Leaver) -> bool:
-        """True for some seconds while the memory of a child that left is not back."""
-        until = self._room_until.setdefault(leaver.slot, time.monotonic() + ROOM_SECONDS)
-        lack = self._lack_of_room(leaver)
-        if lack is not None and time.monotonic() < until:
-            return True
-        del self._room_until[leaver.slot]
-        if lack is not None:
-            logger.error("slot %d is filled though there is little room: %s", leaver.slot, lack)
-        return False
 
     def breaks_first(self, leaver: Leaver) -> None:
         """Two did not fit: there is a pause as long as a load."""
@@ -201,36 +184,11 @@ class Parent:
             with suppress(psutil.NoSuchProcess):
                 child.kill()
 
-    def _lack_of_room(self, leaver: Leaver) -> str | None:
-        free = FreeMemory(memory.available_bytes(), self.devices.free_bytes(leaver.device))
-        return lack_of_room(leaver.wish.footprint, free)
-
     def _note(self, recycle: RecycleRecord) -> None:
         self._recycles.append(recycle)
 
     def _count(self, name: str, labels: dict[str, str], by: float = 1.0) -> None:
         self._counts.append((name, labels, by))
-
-    def _release_all(self, message: str) -> None:
-        try:
-            for child in self._store.children_of(self.node):
-                self._release(child.id, WorkerLostError(message))
-        except (StoreUnavailableError, StoreRefusedError) as error:
-            logger.warning("children not released, their leases will run out: %s", error)
-
-    def _release(self, child: str, error: VoicemillError) -> None:
-        try:
-            held = self._store.release_child(
-                child,
-                self._settings.engine,
-                max_attempts=self._settings.max_attempts,
-                error=error,
-            )
-        except (StoreUnavailableError, StoreRefusedError) as trouble:
-            logger.warning("child %s not released, its lease will run out: %s", child, trouble)
-            return
-        if held:
-            logger.error("child %s died with work in hand. %s", child, error.message)
 
     def _record(self) -> WorkerRecord:
         return WorkerRecord(

@@ -2,15 +2,17 @@
 
 The only module that stands on private names of Celery and billiard; ``tests/worker/test_pool.py``
 says which. Their minor versions are pinned. What to do is decided elsewhere: in the child by
-``recycle``, in the parent by ``handover`` and ``headroom``.
+``recycle``, in the parent by ``handover`` and ``room``.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 import billiard.pool
@@ -20,6 +22,9 @@ from voicemill.workers import ChildState
 from worker import process
 from worker.environment import environment
 from worker.handover import Handovers, Leaver, Wish
+from worker.silence import Silence
+
+logger = logging.getLogger(__name__)
 
 # Tenths of a second a leaving child waits for its last answers to be read; 300 by default,
 # which a container's grace period does not have.
@@ -94,6 +99,7 @@ class ChildPool(asynpool.AsynPool):
         self._loaded: set[int] = set()
         self._paused: set[int] = set()
         self._waits_for_room: dict[int, Leaver] = {}
+        self._silence = Silence()
         self._hub: Any = None
         super().__init__(*args, **kwargs)
         self._result_handler.state_handlers |= {
@@ -116,7 +122,14 @@ class ChildPool(asynpool.AsynPool):
         if self._empty_slots():
             self.maintain_pool()
         self._hand_over()
+        self._end_hung()
         self._show()
+
+    def on_job_ready(self, *told: Any) -> None:
+        """A batch is done; where its child gets no more, one message less may be held."""
+        super().on_job_ready(*told)
+        if told[-1] not in self._all_inqueues:
+            self._hub.call_soon(self._show)
 
     def on_ask(self, pid: int, wish: Wish) -> None:
         """A child asks to be replaced."""
@@ -148,6 +161,8 @@ class ChildPool(asynpool.AsynPool):
             self._paused.discard(pid)
             if pid not in self._handovers.leaving:
                 self._all_inqueues.add(child.inqW_fd)
+                if self._jobs_of(child):
+                    self._busy_workers.add(child.inqW_fd)
             self._show()
 
     def on_process_alive(self, pid: int) -> None:
@@ -171,7 +186,7 @@ class ChildPool(asynpool.AsynPool):
             old = self._by_pid(leaver.pid)
             if old is None:
                 continue
-            if process.parent().has_room_for(leaver):
+            if process.parent().room.is_there_for(leaver):
                 successor = self._create_worker_process(leaver.slot)
                 self._handovers.begin(leaver, successor.pid, time.monotonic())
             else:
@@ -197,6 +212,8 @@ class ChildPool(asynpool.AsynPool):
 
     def _stop_writing_to(self, child: Any) -> None:
         self._all_inqueues.discard(child.inqW_fd)
+        # Celery writes to a free child only while fewer are busy than take jobs.
+        self._busy_workers.discard(child.inqW_fd)
         if child.inqW_fd not in self._active_writes:
             self._hub.remove_writer(child.inqW_fd)
 
@@ -221,7 +238,7 @@ class ChildPool(asynpool.AsynPool):
         leaver = self._waits_for_room.get(slot)
         if leaver is None:
             return False
-        if process.parent().waits_for_room(leaver):
+        if process.parent().room.is_awaited_for(leaver):
             return True
         del self._waits_for_room[slot]
         return False
@@ -271,12 +288,28 @@ class ChildPool(asynpool.AsynPool):
                 os.kill(child.pid, signal.SIGKILL)
         super().close()
 
+    def _end_hung(self) -> None:
+        for pid in self._silence.note(child.pid for child in self._pool if self._is_silent(child)):
+            logger.error("child %d does not answer outside a batch and is killed", pid)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _is_silent(self, child: Any) -> bool:
+        jobs = self._jobs_of(child)
+        is_told = bool(jobs) or child.pid in self._handovers.leaving
+        return is_told and not any(job._accepted for job in jobs)
+
+    def _jobs_of(self, child: Any) -> list[Any]:
+        return [job for job in self._cache.values() if job._write_to is child and not job.ready()]
+
     def _by_pid(self, pid: int) -> Any:
         return next((child for child in self._pool if child.pid == pid), None)
 
     def _show(self) -> None:
         states = {child.pid: (child.index, self._state_of(child)) for child in self._pool}
-        process.parent().sees(states, takers=len(self._all_inqueues))
+        others = [one for one in self._pool if one.inqW_fd not in self._all_inqueues]
+        held = sum(len(self._jobs_of(child)) for child in others)
+        process.parent().sees(states, takers=len(self._all_inqueues), held=held)
 
     def _state_of(self, child: Any) -> ChildState:
         if child in self._waiting_to_start or child.inqW_fd not in self._fileno_to_inq:

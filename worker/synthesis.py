@@ -154,6 +154,8 @@ class Synthesizer:
         spoken = self._call_engine([segment for _, segment in work], first)
         seconds = time.perf_counter() - began
         self._vitals.tally.note_call(job_id, first.index, spoken)
+        samples = sum(len(one) for one in spoken if not isinstance(one, VoicemillError))
+        self._vitals.pace.add(seconds, samples / self._capabilities.sample_rate, len(work))
         characters = sum(len(segment.text) for _, segment in work)
         for (attempt, segment), result in zip(work, spoken, strict=True):
             attempt.seconds += seconds * len(segment.text) / characters
@@ -220,7 +222,6 @@ class Synthesizer:
         if not self._patiently(self._store.succeed_item, task, item.index, published):
             written.path.unlink(missing_ok=True)
             return Outcome(task.job_id, item.custom_id, ItemStatus.CANCELLED)
-        self._vitals.pace.add(attempt.seconds, published.duration_seconds)
         return Outcome(
             task.job_id,
             item.custom_id,

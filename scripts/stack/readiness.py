@@ -20,10 +20,11 @@ PROBE_SECONDS = 3.0
 
 
 class Readiness:
-    """True once a child of this very worker takes work and API, clerk, Redis and Flower answer.
+    """True once a child of this very worker has spoken and API, clerk, Redis and Flower answer.
 
-    A store that outlived a crash still knows the children of that run for a while, so the
-    API's word is believed only when one of its children is in our worker's process group.
+    A worker that drained when the stack stopped drains on until somebody resumes it. A store that
+    outlived a crash still knows the children of that run for a while, so the API's word is believed
+    only when one of its children is in our worker's process group.
     """
 
     def __init__(self, settings: Settings, worker_pid: Callable[[], int | None]) -> None:
@@ -44,10 +45,14 @@ class Readiness:
         status, body = get(host_for_url(settings.host), settings.port, "/health")
         if status is None:
             return "The API does not answer yet."
-        if status != http.HTTPStatus.OK:
-            return failed_checks(body) or f"The API answers {status}."
         worker = self._worker_pid()
-        if not any(in_group(child["pid"], worker) for child in body.get("children", ())):
+        ours = [one for one in body.get("children", ()) if in_group(one["pid"], worker)]
+        failed = failed_checks(body)
+        if ours:
+            failed.pop("children", None)
+        if failed or not body:
+            return " ".join(failed.values()) or f"The API answers {status}."
+        if not ours:
             return "No child of this worker has loaded its engine yet."
         if get(FLOWER_ADDRESS, settings.flower_port, "/")[0] is None:
             return "Flower does not answer yet."
@@ -72,9 +77,9 @@ def get(host: str, port: int, path: str) -> tuple[int | None, dict[str, Any]]:
     return response.status, body if isinstance(body, dict) else {}
 
 
-def failed_checks(body: dict[str, Any]) -> str:
-    """The details of the checks that do not hold."""
-    return " ".join(check["detail"] for check in body.get("checks", ()) if not check["ok"])
+def failed_checks(body: dict[str, Any]) -> dict[str, str]:
+    """The details of the checks that do not hold, by name."""
+    return {one["name"]: one["detail"] for one in body.get("checks", ()) if not one["ok"]}
 
 
 def in_group(pid: int, leader: int | None) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from api.wire import percentage, retry_after, status_reason
+from voicemill.health import Snapshot
 from voicemill.jobs import Counts, Job, JobStatus
 
 
@@ -23,6 +26,11 @@ def job(status: JobStatus = JobStatus.IN_PROGRESS, *, done: int = 0, characters:
     )
 
 
+def with_slots(**slots: int) -> Snapshot:
+    """A fleet of so many children that take work, by engine."""
+    return Snapshot(at=20.0, clerks=1, children=(), slots=slots)
+
+
 @pytest.mark.parametrize(
     ("done", "now", "seconds"),
     [(0, 500.0, 1), (50, 20.0, 10), (99, 20.0, 1), (1, 1000.0, 120), (50, 0.0, 1)],
@@ -39,7 +47,7 @@ def test_a_client_is_told_to_come_back_when_the_job_should_be_done(
 )
 def test_nobody_needs_to_come_back_to_a_job_that_ended(status: JobStatus) -> None:
     assert retry_after(job(status), None, 20.0) is None
-    assert status_reason(job(status), {}) is None
+    assert status_reason(job(status), with_slots()) is None
 
 
 def test_a_job_that_is_stuck_is_looked_at_less_often() -> None:
@@ -47,8 +55,12 @@ def test_a_job_that_is_stuck_is_looked_at_less_often() -> None:
 
 
 def test_a_job_lacks_workers_when_one_of_its_models_does() -> None:
-    assert status_reason(job(), {"tone": 0, "other": 3}) == "no_workers"
-    assert status_reason(job(), {"tone": 1}) is None
+    assert status_reason(job(), with_slots(tone=0, other=3)) == "no_workers"
+    assert status_reason(job(), with_slots(tone=1)) is None
+
+
+def test_a_job_waits_while_the_queue_is_paused() -> None:
+    assert status_reason(job(), replace(with_slots(), paused=True)) == "queue_paused"
 
 
 @pytest.mark.parametrize(("done", "characters", "share"), [(0, 0, 0.0), (1, 3, 33.3), (3, 3, 100)])

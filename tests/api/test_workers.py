@@ -23,6 +23,10 @@ WORKER = WorkerRecord(
     alerts=["process 41 ended and still holds memory of GPU-a0"],
 )
 
+OF_THE_DEVICE = {"uuid": "GPU-a0", "name": "A card", "total_bytes": 900, "used_bytes": 500}
+OF_THE_CHILD = {"own_bytes": 300, "measured_by": "process", "reason": None}
+DEVICE = {**OF_THE_DEVICE, **OF_THE_CHILD}
+
 
 @pytest.fixture
 def worker(store: Store) -> WorkerRecord:
@@ -41,6 +45,7 @@ def worker(store: Store) -> WorkerRecord:
         nearness=0.5,
         rss_bytes=200,
         rss_baseline_bytes=100,
+        gpu={"devices": [DEVICE], "reason": None},
     )
     store.beat_child(child, 60, takes_work=True)
     return WORKER
@@ -56,6 +61,8 @@ def test_a_worker_tells_of_its_children_and_its_last_recycles(client: FlaskClien
     assert [one["reason"] for one in shown["recycles"]] == ["age", "tasks"]
     assert shown["recycles"][1]["handover_seconds"] == 3.5
     assert (shown["failure"], shown["alerts"]) == (WORKER.failure, WORKER.alerts)
+    uses = [{"pid": 42, **OF_THE_CHILD}]
+    assert shown["gpu"] == {"devices": [{**OF_THE_DEVICE, "children": uses}], "reason": None}
     working, loading = shown["children"]
     assert (working["id"], working["state"], working["slot"]) == (CHILD, "busy", 0)
     assert (working["tasks"], working["items"], working["age_seconds"] > 0) == (5, 9, True)
@@ -119,6 +126,7 @@ def test_a_paused_queue_admits_nothing_and_health_warns(
     created = client.post("/v1/jobs", json={"model": "tone", "inputs": [{"input": "Hello."}]})
 
     assert created.status_code == 202
+    assert created.get_json()["status_reason"] == "queue_paused"
     assert fleet.admitted() == []
     health = client.get("/health")
     assert (health.status_code, health.get_json()["status"]) == (200, "degraded")

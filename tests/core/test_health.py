@@ -37,6 +37,14 @@ def test_without_a_child_that_takes_work_it_is_not_ready() -> None:
     assert failed(Snapshot(at=1.0, clerks=1, children=(CHILD,), slots={"tone": 0})) == ["children"]
 
 
+def test_children_that_drain_are_to_be_resumed() -> None:
+    drained = replace(
+        GOOD, slots={"tone": 0}, children=({**CHILD, "engine": "tone"},), draining=("w@host",)
+    )
+    (lack,) = [check for check in judge(drained, ROOM, SETTINGS).checks if not check.ok]
+    assert lack.detail == "1 of tone are loaded and drain; resume their worker."
+
+
 def test_children_of_another_engine_do_not_count() -> None:
     assert failed(Snapshot(at=1.0, clerks=1, children=(), slots={"hibari": 2})) == ["children"]
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from threading import Thread
 
+import psutil
 import pytest
 from celery import Celery
 
@@ -83,6 +86,43 @@ def test_a_worker_with_a_drained_child_takes_no_more_than_the_others_can_do(
             free.wait_for(free.submit("Short."), 10)
         assert are_in_progress(half, long)
         assert half.inspect("stats")["prefetch_count"] == 1
+
+
+def test_a_successor_works_while_the_old_child_finishes_its_batch(
+    tmp_path: Path, redis_url: str
+) -> None:
+    with Renewal(redis_url, tmp_path, **tone(load_seconds=2)) as worker:
+        assert worker.store.order(worker.node, "recycle")
+        worker.wait_until("a successor that loads", lambda: worker.processes("loading"))
+        long = worker.submit(LONG)
+        worker.wait_until("the hand-over", lambda: worker.processes("leaving"))
+        for _ in range(3):
+            worker.wait_for(worker.submit("Short."))
+        assert are_in_progress(worker, long)
+        assert worker.inspect("stats")["prefetch_count"] == 2
+        worker.wait_for(long)
+        worker.wait_until(
+            "one message at a time", lambda: worker.inspect("stats")["prefetch_count"] == 1
+        )
+        assert worker.stop() == 0
+
+
+@pytest.mark.parametrize("when", ["idle", "leaving"])
+def test_a_child_that_hangs_outside_a_batch_is_killed(
+    when: str, tmp_path: Path, redis_url: str
+) -> None:
+    with Renewal(redis_url, tmp_path, VOICEMILL_LEASE_SECONDS="5") as worker:
+        (hung,) = worker.processes("ready")
+        if when == "leaving":
+            assert worker.store.order(worker.node, "recycle")
+            worker.wait_until("a successor that loads", lambda: worker.processes("loading"))
+        os.kill(hung.pid, signal.SIGSTOP)
+        job_id = worker.submit("Short.")
+        worker.wait_until("its end", lambda: not psutil.pid_exists(hung.pid), 50)
+        (item,) = worker.wait_for(job_id)
+        assert item.attempts == 1
+        assert f"child {hung.pid} does not answer" in worker.log
+        assert worker.stop() == 0
 
 
 def test_a_pool_that_is_told_to_grow_during_a_hand_over_grows(

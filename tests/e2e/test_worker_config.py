@@ -59,6 +59,7 @@ EXPECTED = {
     "worker_max_memory_per_child": 900 * 1024,
     "worker_max_tasks_per_child": 1000,
     "worker_pool": "worker.pool:TaskPool",
+    "worker_pool_putlocks": False,
     "worker_pool_start_method": "spawn",
     "worker_prefetch_multiplier": 1,
     "worker_proc_alive_timeout": 300.0,

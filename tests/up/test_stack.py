@@ -130,10 +130,14 @@ def test_a_stack_starts_serves_and_stops_without_a_trace(up: Up) -> None:
 
 
 @pytest.mark.full
-def test_a_killed_supervisor_leaves_nothing_and_the_next_has_the_jobs(up: Up) -> None:
+def test_a_killed_supervisor_leaves_nothing_and_the_next_has_its_jobs_and_drains_on(
+    up: Up,
+) -> None:
     job_id = up.submit("Before the fall.")
     wait_until(lambda: up.status(job_id) == "completed", 20, "the job")
     old, redis_url = up.pids, up.redis_url
+    worker = httpx.get(f"{up.url}/v1/workers").json()["data"][0]["id"]
+    assert httpx.post(f"{up.url}/v1/workers/{worker}/drain").status_code == 202
     up.process.kill()
     up.process.wait()
 
@@ -148,6 +152,8 @@ def test_a_killed_supervisor_leaves_nothing_and_the_next_has_the_jobs(up: Up) ->
         assert not set(old.values()) & set(again.pids.values())
         assert again.status(job_id) == "completed"
         later = again.submit("After it.")
+        assert again.status(later) == "queued"
+        assert httpx.post(f"{again.url}/v1/workers/{worker}/resume").status_code == 202
         wait_until(lambda: again.status(later) == "completed", 30, "the job after")
         again.process.terminate()
         assert again.process.wait(60) == 0

@@ -41,6 +41,13 @@ def test_the_statistics_of_torch_become_what_the_policy_asks_for() -> None:
     assert failed == CachedMemory(900 * MIB, 500 * MIB, 390 * MIB, failed_while_free=True)
 
 
+@pytest.mark.parametrize(("is_emptied", "wasted"), [(True, 400), (False, 390)])
+def test_what_a_cache_in_use_keeps_is_no_waste_but_for_the_gaps(
+    is_emptied: bool, wasted: int
+) -> None:
+    assert CachedMemory(900, 500, 390, is_emptied=is_emptied).wasted == wasted
+
+
 def test_where_torch_holds_nothing_there_is_nothing_to_waste() -> None:
     assert cached_memory({}) is None
     assert cached_memory({"reserved_bytes.all.current": 0}) is None

@@ -19,6 +19,7 @@ from voicemill.workers import (
     worker_from_record,
 )
 
+SCHEMA = 1
 Sample = tuple[str, dict[str, str], float]
 
 
@@ -52,7 +53,7 @@ class FleetStore(Connection):
 
     def beat_child(self, child: ChildRecord, lease_seconds: float, *, takes_work: bool) -> Orders:
         """A child lives; it counts as a slot while it takes work. Gives what is asked of it."""
-        record = json.dumps(asdict(replace(child, takes_work=takes_work)))
+        record = to_json(replace(child, takes_work=takes_work))
         taken = (child.id, child.node, child.engine, lease_seconds, record, int(takes_work))
         recycles, drain, revision = self.run("heartbeat", *taken)
         return Orders(int(recycles), bool(drain), revision.decode() if revision else None)
@@ -63,8 +64,7 @@ class FleetStore(Connection):
 
     def beat_worker(self, incarnation: str, worker: WorkerRecord, lease_seconds: float) -> None:
         """A worker's parent lives; ``incarnation`` is unique to its process."""
-        record = json.dumps(asdict(worker))
-        self.run("worker_beat", incarnation, worker.node, lease_seconds, record)
+        self.run("worker_beat", incarnation, worker.node, lease_seconds, to_json(worker))
 
     def forget_worker(self, incarnation: str, node: str) -> None:
         """A worker's parent has ended in good order."""
@@ -162,6 +162,11 @@ class FleetStore(Connection):
         with translated():
             counters = self._redis.hgetall(key("metrics"))
         return [read_sample(name.decode(), float(value)) for name, value in counters.items()]
+
+
+def to_json(record: ChildRecord | WorkerRecord) -> str:
+    """A record as it is stored."""
+    return json.dumps({"schema": SCHEMA, **asdict(record)})
 
 
 def read_sample(field_name: str, value: float) -> Sample:

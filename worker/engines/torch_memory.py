@@ -40,7 +40,7 @@ FREE = re.compile(rf"of which {SIZE} is free|{SIZE} is reserved by PyTorch but u
 
 
 def cached_memory(
-    stats: Mapping[str, int], *, failed_while_free: bool = False
+    stats: Mapping[str, int], *, failed_while_free: bool = False, is_emptied: bool = True
 ) -> CachedMemory | None:
     """What ``torch.cuda.memory_stats()`` says; nothing where torch holds nothing."""
     reserved = stats.get("reserved_bytes.all.current", 0)
@@ -51,6 +51,7 @@ def cached_memory(
         allocated=stats.get("allocated_bytes.all.current", 0),
         inactive_split=stats.get("inactive_split_bytes.all.current", 0),
         failed_while_free=failed_while_free,
+        is_emptied=is_emptied,
     )
 
 

@@ -77,6 +77,7 @@ class TransformersEngine:
     _on_cuda = False
     _context_bytes = 0
     _failed_while_free = False
+    _is_emptied = False
 
     def load(self, options: Mapping[str, Any]) -> Capabilities:
         """Load the model from disk and put it on the device."""
@@ -140,13 +141,16 @@ class TransformersEngine:
         if self._on_cuda:
             with named_faults():
                 torch.cuda.empty_cache()
+            self._is_emptied = True
 
     def cached_memory(self) -> CachedMemory | None:
         """How well torch uses what it holds of the device; nothing on the CPU."""
         if not self._on_cuda:
             return None
         stats = torch.cuda.memory_stats(self._model.device)
-        return torch_memory.cached_memory(stats, failed_while_free=self._failed_while_free)
+        return torch_memory.cached_memory(
+            stats, failed_while_free=self._failed_while_free, is_emptied=self._is_emptied
+        )
 
     def device_bytes(self) -> int | None:
         """What torch holds of the device and its context, as far as that is known."""
@@ -195,6 +199,7 @@ class TransformersEngine:
 
     def _speak(self, texts: Sequence[str], voice: str, options: SynthesisOptions) -> list[Samples]:
         """One pass over a padded batch; each result has its own length."""
+        self._is_emptied = False
         self._model.speaking_rate = self._rate * options.speed
         with torch.inference_mode(), named_faults():
             if options.seed is not None:

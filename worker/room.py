@@ -1,0 +1,46 @@
+"""Whether a successor may start beside the child it replaces: looks, and says why not."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from worker import memory
+from worker.devices import Devices
+from worker.handover import Leaver
+from worker.headroom import FreeMemory, lack_of_room
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 10.0
+"""How long memory of a child that left may take to come back."""
+
+
+class Room:
+    """Host and device memory for one more child of a worker."""
+
+    def __init__(self, devices: Devices) -> None:
+        self._devices = devices
+        self._until: dict[int, float] = {}
+
+    def is_there_for(self, leaver: Leaver) -> bool:
+        """Whether its successor fits beside it; says why not."""
+        lack = self._lack(leaver)
+        if lack is not None:
+            logger.warning("child %d leaves before its successor starts: %s", leaver.pid, lack)
+        return lack is None
+
+    def is_awaited_for(self, leaver: Leaver) -> bool:
+        """True for some seconds while the memory of a child that left is not back."""
+        until = self._until.setdefault(leaver.slot, time.monotonic() + PATIENCE_SECONDS)
+        lack = self._lack(leaver)
+        if lack is not None and time.monotonic() < until:
+            return True
+        del self._until[leaver.slot]
+        if lack is not None:
+            logger.error("slot %d is filled though there is little room: %s", leaver.slot, lack)
+        return False
+
+    def _lack(self, leaver: Leaver) -> str | None:
+        free = FreeMemory(memory.available_bytes(), self._devices.free_bytes(leaver.device))
+        return lack_of_room(leaver.wish.footprint, free)
