@@ -30,7 +30,16 @@ from worker.engines.base import WARM_UP_CALLS, Engine, Segment, SynthesisOptions
 from worker.handover import Wish
 from worker.measurements import Measurements
 from worker.patience import patiently
-from worker.recycle import AT_ONCE, ROT, Policy, Reason, over_by_nature, pressures, reason_to_leave
+from worker.recycle import (
+    AT_ONCE,
+    IN_TURN,
+    ROT,
+    Policy,
+    Reason,
+    over_by_nature,
+    pressures,
+    reason_to_leave,
+)
 from worker.synthesis import Synthesizer
 from worker.vitals import Vitals
 
@@ -157,7 +166,12 @@ class Child:
             self._synthesizer.poisoned = True
 
     def _wish(self, reason: Reason) -> Wish:
-        return Wish(str(reason), self._vitals.footprint, self._rots_early(reason))
+        return Wish(
+            str(reason),
+            self._vitals.footprint,
+            rots_early=self._rots_early(reason),
+            in_turn=reason in IN_TURN,
+        )
 
     def _may_ask(self, reason: Reason) -> bool:
         return self._asked is None or reason is Reason.REQUESTED

@@ -2,8 +2,8 @@
 
 A child that should go asks. Its successor is started beside it, and only when that one is
 ready is the old child told to leave. One hand-over per device at a time, so siblings never
-leave together; a successor that fails is tried again, later each time, while the old child
-goes on.
+leave together, and for some wishes one per node; a successor that fails is tried again, later
+each time, while the old child goes on.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ class Wish:
     footprint: Footprint = field(default_factory=Footprint)
     rots_early: bool = False
     """It rots so fast that another new process may be no cure."""
+    in_turn: bool = False
+    """It can wait until no other child of the node is being replaced for a wish like this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,10 @@ class Leaver:
     slot: int
     device: str
     wish: Wish
+
+    def is_barred_by(self, other: Leaver) -> bool:
+        """Whether both may not be replaced at the same time."""
+        return self.device == other.device or (self.wish.in_turn and other.wish.in_turn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +82,7 @@ class Handovers:
         self._asking: dict[int, Leaver] = {}
         self._loading: dict[int, Handover] = {}
         self._leaving: dict[int, Leaver] = {}
-        self._refilling: dict[int, str] = {}
+        self._refilling: dict[int, Leaver] = {}
         self._after_failure: dict[int, Pause] = {}
         self._after_rot: dict[int, Pause] = {}
 
@@ -102,16 +108,16 @@ class Handovers:
 
     def due(self, now: float) -> list[Leaver]:
         """Those whose turn it is, in the order in which they asked: one per device."""
-        taken = {handover.leaver.device for handover in self._loading.values()}
-        taken |= {leaver.device for leaver in self._leaving.values()}
-        taken |= set(self._refilling.values())
+        going = [handover.leaver for handover in self._loading.values()]
+        going += [*self._leaving.values(), *self._refilling.values()]
         turns: list[Leaver] = []
         for leaver in self._asking.values():
-            if leaver.device in taken or self.must_wait(leaver.slot, now):
+            if any(leaver.is_barred_by(other) for other in [*going, *turns]):
+                continue
+            if self.must_wait(leaver.slot, now):
                 continue
             if now < self._after_rot.get(leaver.slot, NO_PAUSE).until:
                 continue
-            taken.add(leaver.device)
             turns.append(leaver)
         return turns
 
@@ -128,7 +134,7 @@ class Handovers:
         """Two do not fit: it leaves before its successor starts."""
         del self._asking[leaver.pid]
         self._leaving[leaver.pid] = leaver
-        self._refilling[leaver.slot] = leaver.device
+        self._refilling[leaver.slot] = leaver
 
     def goes(self, slot: int, now: float, *, early: bool) -> None:
         """A child leaves at once; when that is ``early`` its slot is not filled at once."""
@@ -152,7 +158,7 @@ class Handovers:
         orphan = next((one for one in self._loading.values() if one.leaver.pid == pid), None)
         if orphan is not None:
             del self._loading[orphan.successor]
-            self._refilling[orphan.leaver.slot] = orphan.leaver.device
+            self._refilling[orphan.leaver.slot] = orphan.leaver
         failed = self._loading.pop(pid, None)
         if failed is not None:
             self._asking[failed.leaver.pid] = failed.leaver

@@ -32,6 +32,8 @@ class Reason(StrEnum):
 
 AT_ONCE = frozenset({Reason.ERRORS})
 """Reasons for which a child leaves before its successor is there: it does harm."""
+IN_TURN = frozenset({Reason.SCHEDULE})
+"""Reasons that all children of a node have at once, whatever their devices, and that can wait."""
 ROT = frozenset({Reason.GPU_MEMORY, Reason.FRAGMENTATION, Reason.HOST_MEMORY, Reason.SLOW})
 """What a new process cures, for a while."""
 NEEDS_A_LIFE = ROT | {Reason.AGE, Reason.SCHEDULE}

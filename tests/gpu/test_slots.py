@@ -106,6 +106,29 @@ def test_children_on_two_devices_leave_independently_and_their_successors_load_a
 
 
 @pytest.mark.full
+def test_children_whose_scheduled_time_has_come_go_one_after_another_whatever_their_devices(
+    stub_driver: StubDriver, tmp_path: Path, redis_url: str
+) -> None:
+    env = two_gpus(stub_driver, VOICEMILL_RECYCLE_AT="* * * * *", **leak(load_seconds=1))
+    with Renewal(redis_url, tmp_path, **env) as worker:
+        before = {one.pid for one in wait_for_two(worker).values()}
+        go: set[int] = set()
+
+        def both_are_new() -> bool:
+            processes = worker.record.processes
+            go.add(sum(one.state in ("loading", "leaving") for one in processes))
+            return not before & {one.pid for one in processes}
+
+        worker.wait_until("two new children", both_are_new, 90)
+        assert max(go) == 1
+        recycles = worker.record.recycles
+        assert len(recycles) >= 2
+        assert {one.reason for one in recycles} == {"schedule"}
+        assert all(one.successor is not None for one in recycles)
+        assert worker.stop() == 0
+
+
+@pytest.mark.full
 def test_the_memory_of_a_killed_child_comes_back(
     stub_driver: StubDriver, tmp_path: Path, redis_url: str
 ) -> None:

@@ -47,6 +47,38 @@ def test_siblings_on_one_device_go_one_after_the_other() -> None:
     assert handovers.due(1.0) == [SECOND, ELSEWHERE]
 
 
+def test_those_who_go_in_turn_wait_for_each_other_on_every_device_and_nobody_else_does() -> None:
+    in_turn = Wish("schedule", in_turn=True)
+    first, second, third = (Leaver(pid, pid, f"GPU-{pid}", in_turn) for pid in (1, 2, 3))
+    other = Leaver(9, 9, "GPU-9", Wish("gpu_memory"))
+    handovers = Handovers()
+    for leaver in (first, second, third, other):
+        handovers.ask(leaver, 0.0)
+    assert handovers.due(0.0) == [first, other]
+    handovers.begin(first, 21, 0.0)
+    assert handovers.due(0.0) == [other]
+    handovers.up(21, first.slot)
+    assert handovers.due(0.0) == [other]
+    handovers.gone(first.pid, 1.0)
+    assert handovers.due(1.0) == [second, other]
+    handovers.leave_first(second)
+    handovers.gone(second.pid, 2.0)
+    assert handovers.due(2.0) == [other], "the slot of the second is still empty"
+    handovers.up(22, second.slot)
+    assert handovers.due(2.0) == [third, other]
+
+
+def test_one_who_has_to_wait_lets_the_next_in_turn_go_first() -> None:
+    in_turn = Wish("schedule", in_turn=True)
+    first, second = (Leaver(pid, pid, f"GPU-{pid}", in_turn) for pid in (1, 2))
+    handovers = Handovers()
+    handovers.ask(first, 0.0)
+    handovers.ask(second, 0.0)
+    handovers.begin(first, 21, 0.0)
+    handovers.gone(21, 0.0)
+    assert handovers.due(0.0) == [second]
+
+
 def test_asking_again_changes_nothing() -> None:
     handovers = Handovers()
     handovers.ask(FIRST, 0.0)
@@ -157,10 +189,11 @@ class AnyOrder(RuleBasedStateMachine):
         self.next_pid = 1
         self.leaver_of: dict[int, Leaver] = {}
 
-    @rule(target=alive, slot=st.integers(0, 3))
-    def asks(self, slot: int) -> int:
+    @rule(target=alive, slot=st.integers(0, 3), in_turn=st.booleans())
+    def asks(self, slot: int, in_turn: bool) -> int:
         self.next_pid += 1
-        leaver = Leaver(self.next_pid, slot, f"GPU-{slot % 2}", Wish("tasks"))
+        wish = Wish("tasks", in_turn=in_turn)
+        leaver = Leaver(self.next_pid, slot, f"GPU-{slot % 2}", wish)
         self.leaver_of[leaver.pid] = leaver
         self.handovers.ask(leaver, self.now)
         return self.next_pid
@@ -196,6 +229,11 @@ class AnyOrder(RuleBasedStateMachine):
         concerned = self.handovers.successors | self.handovers.leaving
         devices = Counter(self.leaver_of[pid].device for pid in concerned)
         assert all(count == 1 for count in devices.values())
+
+    @invariant()
+    def one_in_turn(self) -> None:
+        concerned = self.handovers.successors | self.handovers.leaving
+        assert sum(self.leaver_of[pid].wish.in_turn for pid in concerned) <= 1
 
     @invariant()
     def nobody_is_two_things(self) -> None:
