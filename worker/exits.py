@@ -1,4 +1,18 @@
 """How a child that never took work ends; the supervisor reads the same of the worker."""
 
+import signal
+
 EXIT_NOT_LOADED = 3
 EXIT_MISCONFIGURED = 4
+
+MEANINGS: dict[int | None, str] = {
+    EXIT_NOT_LOADED: "its engine did not load, or did not speak",
+    EXIT_MISCONFIGURED: "a setting can't be used",
+    -signal.SIGKILL: "killed, maybe because VOICEMILL_LOAD_TIMEOUT_SECONDS had passed",
+}
+
+
+def ending(status: int | None) -> str:
+    """How a process ended, and what that means of one that was not ready."""
+    meaning = MEANINGS.get(status)
+    return f"ended with status {status}" + (f" ({meaning})" if meaning else "")

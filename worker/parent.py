@@ -34,7 +34,7 @@ from voicemill.workers import (
 )
 from worker.devices import Devices
 from worker.environment import PARENT, TORCH_ALLOCATOR
-from worker.exits import EXIT_MISCONFIGURED, EXIT_NOT_LOADED
+from worker.exits import EXIT_MISCONFIGURED, EXIT_NOT_LOADED, ending
 from worker.handover import Handover, Leaver, Wish
 from worker.intake import Intake
 from worker.release import release, release_all
@@ -67,7 +67,7 @@ class Parent:
         self._processes: list[ProcessRecord] = []
         self._recycles: deque[RecycleRecord] = deque(maxlen=RECYCLES_KEPT)
         self._failure: str | None = None
-        self._early: str | None = None
+        self._early: dict[int, str] = {}
         self._counts: deque[tuple[str, dict[str, str], float]] = deque()
 
     def start(self) -> None:
@@ -131,13 +131,26 @@ class Parent:
             error = SynthesisTimeoutError("Its batch took far longer than was estimated.")
         release(self._store, self._settings, child_id(self.node, os.getpid(), pid), error)
         self._warmups.pop(pid, None)
+        self._early.pop(pid, None)
         self.devices.departed(pid, slot)
+
+    def child_asks(self, pid: int, wish: Wish) -> None:
+        """A child should be replaced; soon after its start that is told while it has to wait."""
+        if wish.rots_early:
+            self._early[pid] = (
+                f"Child {pid} should be replaced soon after its start ({wish.reason}), so its "
+                "successor waits, longer each time."
+            )
+            logger.warning("%s", self._early[pid])
 
     def child_goes(self, pid: int, wish: Wish) -> None:
         """A child leaves at once, without a successor."""
         self._note(RecycleRecord(time.time(), pid, None, wish.reason))
-        early = f"Child {pid} left soon after its start: {wish.reason}."
-        self._early = early if wish.rots_early else None
+        if wish.rots_early:
+            self._failure = (
+                f"Child {pid} left soon after its start ({wish.reason}); its slot is empty for a "
+                "while, longer each time."
+            )
 
     def timed_out(self, pid: int) -> None:
         """A child is about to be killed because its batch hangs."""
@@ -166,13 +179,13 @@ class Parent:
 
     def handover_failed(self, handover: Handover, exit_code: int | None) -> None:
         """A successor did not come up; the old child goes on."""
-        self._failure = f"Successor {handover.successor} ended with status {exit_code}, not ready."
+        self._failure = f"Successor {handover.successor} {ending(exit_code)} before it was ready."
         self._count("voicemill_handover_failures_total", {})
         logger.error("%s Child %d goes on.", self._failure, handover.leaver.pid)
 
     def load_failed(self, pid: int, exit_code: int | None) -> None:
         """A child did not come up in a slot that nobody holds."""
-        self._failure = f"Child {pid} ended with status {exit_code}, not ready; its slot is empty."
+        self._failure = f"Child {pid} {ending(exit_code)} before it was ready; its slot is empty."
         logger.error("%s", self._failure)
 
     def _kill_all(self) -> None:
@@ -198,8 +211,8 @@ class Parent:
             started_at=self._started_at,
             processes=self._processes,
             recycles=list(self._recycles),
-            failure=self._failure or self._early,
-            alerts=self.devices.alerts,
+            failure=self._failure,
+            alerts=[*self.devices.alerts, *self._early.values()],
         )
 
     def _beat(self) -> None:

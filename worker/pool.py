@@ -114,6 +114,10 @@ class ChildPool(asynpool.AsynPool):
         """Keep the loop at hand, for what is done later."""
         self._hub = hub
         super().register_with_event_loop(hub)
+        # Celery does this for later children alone: it limits how long they load, and we do not
+        # wait for that at a stop.
+        for child in self._pool:
+            self.on_process_up(child)
         # The consumer is open by now; no message may come while no child takes it.
         hub.call_soon(self._show)
 
@@ -137,6 +141,7 @@ class ChildPool(asynpool.AsynPool):
         if old is not None:
             device = process.parent().devices.of(old.index)
             self._handovers.ask(Leaver(pid, old.index, device, wish), time.monotonic())
+            process.parent().child_asks(pid, wish)
             self._hand_over()
 
     def on_go(self, pid: int, wish: Wish) -> None:

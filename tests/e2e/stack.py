@@ -212,7 +212,22 @@ class Worker:
 
     def start(self) -> None:
         """Start, and wait until a child takes work."""
+        self.launch()
         store = Store.connect(self._url)
+        wait_until(
+            lambda: (
+                self.exit_status is not None
+                or any(
+                    child["node"] == self.node and child["takes_work"]
+                    for child in store.snapshot().children
+                )
+            ),
+            30,
+            f"a child that takes work\n{self.log}",
+        )
+
+    def launch(self) -> None:
+        """Start its process."""
         with (self._folder / "worker.log").open("wb") as log:
             self._process = subprocess.Popen(
                 [
@@ -225,17 +240,6 @@ class Worker:
                 cwd=ROOT,
                 start_new_session=True,
             )
-        wait_until(
-            lambda: (
-                self._process.poll() is not None
-                or any(
-                    child["node"] == self.node and child["takes_work"]
-                    for child in store.snapshot().children
-                )
-            ),
-            30,
-            f"a child that takes work\n{self.log}",
-        )
 
     @property
     def exit_status(self) -> int | None:

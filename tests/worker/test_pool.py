@@ -64,6 +64,7 @@ ATTRIBUTES = [
     (asynpool.AsynPool.__init__, "self._busy_workers ="),
     (asynpool.AsynPool.__init__, "self._fileno_to_inq ="),
     (asynpool.AsynPool.__init__, "self._waiting_to_start ="),
+    (asynpool.AsynPool._create_process_handlers, "self.on_process_up = on_process_up"),
     (asynpool.AsynPool.register_with_event_loop, "self.timers.items()"),
     (asynpool.AsynPool.get_process_queues, "if owner is None"),
     (Tasks.start, "c.task_consumer ="),
