@@ -11,7 +11,7 @@ from tests.e2e.stack import Worker
 from tests.support import inputs, wait_until
 from voicemill.dispatch import Dispatcher
 from voicemill.errors import StoreRefusedError, StoreUnavailableError
-from voicemill.jobs import Item, JobStatus, is_terminal, new_job_id
+from voicemill.jobs import Item, ItemStatus, JobStatus, is_terminal, new_job_id
 from voicemill.queue import Queue
 from voicemill.settings import Settings
 from voicemill.store import Store
@@ -21,6 +21,14 @@ from voicemill.workers import ProcessRecord, WorkerRecord, worker_from_record
 def tone(**options: object) -> dict[str, str]:
     """The environment that gives `tone` these options."""
     return {"VOICEMILL_ENGINE_OPTIONS": json.dumps(options)}
+
+
+def assert_each_spoken_once(items: list[Item]) -> None:
+    """Every item succeeded at its first attempt, with a file of its own."""
+    assert {(item.status, item.attempts) for item in items} == {(ItemStatus.SUCCEEDED, 1)}
+    paths = {item.audio.audio_path for item in items if item.audio is not None}
+    assert len(paths) == len(items)
+    assert all(Path(path).stat().st_size > 44 for path in paths)
 
 
 class Renewal(Worker):

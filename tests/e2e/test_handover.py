@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.e2e.renewal import Renewal, tone
+from tests.e2e.renewal import Renewal, assert_each_spoken_once, tone
 from tests.e2e.stack import alive
 from tests.gpu.stub import StubDriver
 from tests.support import Valkey, wait_until
-from voicemill.jobs import Item, ItemStatus
+from voicemill.jobs import ItemStatus
 
 TWO_TASKS = {"VOICEMILL_MAX_TASKS_PER_CHILD": "2"}
 LINES = [f"Line {n}." for n in range(24)]
-
-
-def assert_each_spoken_once(items: list[Item]) -> None:
-    """Every item succeeded at its first attempt, with a file of its own."""
-    assert {(item.status, item.attempts) for item in items} == {(ItemStatus.SUCCEEDED, 1)}
-    paths = {item.audio.audio_path for item in items if item.audio is not None}
-    assert len(paths) == len(items)
-    assert all(Path(path).stat().st_size > 44 for path in paths)
 
 
 def test_children_are_replaced_by_warm_ones_and_each_item_is_spoken_once(
@@ -73,22 +67,57 @@ def test_a_successor_killed_while_it_loads_is_tried_again_and_the_old_child_goes
 
 
 @pytest.mark.full
-def test_successors_that_cannot_load_change_nothing_until_one_can(
+@pytest.mark.parametrize(
+    ("obstacle", "failure", "logged"),
+    [
+        ("fail_load_while", "status 3 (its engine did not load", "told to fail"),
+        ("fail_warm_up_while", "status 3 (its engine did not load, or did not speak", "told to"),
+        ("hang_load_while", "-9 (killed, maybe because VOICEMILL_LOAD_TIMEOUT", "Timed out"),
+    ],
+)
+def test_successors_that_do_not_come_up_change_nothing_until_one_does(
+    obstacle: str, failure: str, logged: str, tmp_path: Path, redis_url: str
+) -> None:
+    path = tmp_path / "obstacle"
+    env = {**tone(**{obstacle: str(path)}), "VOICEMILL_LOAD_TIMEOUT_SECONDS": "10"}
+    with Renewal(redis_url, tmp_path, **env) as worker:
+        (old,) = worker.processes("ready")
+        path.touch()
+        assert worker.store.order(worker.node, "recycle")
+        worker.wait_until("a try", lambda: worker.processes("loading") or worker.record.failure)
+        items = worker.wait_for(worker.submit(*LINES[:4]))
+        worker.wait_until("the failure", lambda: worker.record.failure)
+        assert failure in str(worker.record.failure)
+        assert logged in worker.log
+        items += worker.wait_for(worker.submit(*LINES[4:8]))
+        assert old.pid in {one.pid for one in worker.processes("ready", "busy")}
+        path.unlink()
+        worker.wait_until("a hand-over", lambda: worker.record.recycles)
+        assert (worker.record.recycles[0].pid, worker.record.failure) == (old.pid, None)
+        failures = [n for name, _, n in worker.store.metrics() if "handover_failures" in name]
+        assert failures == [1.0]
+        assert worker.stop() == 0
+    assert_each_spoken_once(items)
+
+
+@pytest.mark.full
+def test_a_first_child_that_hangs_while_it_loads_is_killed_and_no_stop_waits_for_it(
     tmp_path: Path, redis_url: str
 ) -> None:
     obstacle = tmp_path / "obstacle"
-    with Renewal(redis_url, tmp_path, **tone(fail_load_while=str(obstacle))) as worker:
-        (old,) = worker.processes("ready")
-        obstacle.touch()
-        assert worker.store.order(worker.node, "recycle")
-        worker.wait_until("the failure", lambda: worker.record.failure)
-        assert "ended with status 3" in str(worker.record.failure)
-        assert "told not to load while" in worker.log
-        assert_each_spoken_once(worker.wait_for(worker.submit(*LINES[:4])))
-        assert old.pid in {one.pid for one in worker.processes("ready", "busy")}
-        obstacle.unlink()
-        worker.wait_until("a hand-over", lambda: worker.record.recycles)
-        assert (worker.record.recycles[0].pid, worker.record.failure) == (old.pid, None)
+    obstacle.touch()
+    env = {"VOICEMILL_LOAD_TIMEOUT_SECONDS": "4", "VOICEMILL_STOP_SECONDS": "600"}
+    worker = Renewal(redis_url, tmp_path, **env, **tone(hang_load_while=str(obstacle)))
+    with ExitStack() as stack:
+        worker.launch()
+        stack.push(worker)
+        worker.wait_until("a child that loads", lambda: worker.processes("loading"))
+        (first,) = worker.processes("loading")
+        worker.wait_until(
+            "the next one",
+            lambda: any(one.pid != first.pid for one in worker.processes("loading")),
+        )
+        assert "Timed out waiting" in worker.log
         assert worker.stop() == 0
 
 
@@ -201,20 +230,27 @@ def test_where_two_do_not_fit_the_old_child_leaves_first_and_it_is_said(
 
 @pytest.mark.full
 def test_siblings_never_leave_together(tmp_path: Path, redis_url: str) -> None:
-    env = {**tone(load_seconds=1), "VOICEMILL_WORKERS": "2"}
+    env = {**tone(load_seconds=1, seconds_per_segment=0.2), "VOICEMILL_WORKERS": "2"}
     with Renewal(redis_url, tmp_path, **env) as worker:
         worker.wait_until("both", lambda: len(worker.processes("ready")) == 2)
         before = {one.pid for one in worker.processes("ready")}
+        job_id = worker.submit(*LINES)
         assert worker.store.order(worker.node, "recycle")
-        counts: list[int] = []
+        work: set[int] = set()
+        go: set[int] = set()
 
         def both_are_new() -> bool:
-            counts.append(len(worker.processes("ready", "busy")))
-            return not before & {one.pid for one in worker.record.processes}
+            processes = worker.record.processes
+            states = Counter(one.state for one in processes)
+            work.add(states["ready"] + states["busy"])
+            go.add(states["loading"] + states["leaving"])
+            return not before & {one.pid for one in processes}
 
         worker.wait_until("two new children", both_are_new)
-        assert min(counts) == 2, "two took work all the time"
+        assert min(work) == 2, "two took work all the time"
+        assert max(go) == 1, "one hand-over at a time"
         assert worker.recycles() == {"requested": 2}
+        assert_each_spoken_once(worker.wait_for(job_id))
         assert worker.stop() == 0
 
 

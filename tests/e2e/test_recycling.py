@@ -16,6 +16,8 @@ from voicemill.settings import Settings
 LINES = [f"Line {n}." for n in range(8)]
 
 
+ONE_BY_ONE = tone(seconds_per_segment=0.05)
+"""Each item costs more than a batch may, so none shares a call of the engine with another."""
 BY_WORK = {
     "tasks": {"VOICEMILL_MAX_TASKS_PER_CHILD": "2"},
     "items": {"VOICEMILL_MAX_ITEMS_PER_CHILD": "2"},
@@ -43,23 +45,37 @@ def test_work_wears_a_child_out_and_each_item_is_spoken_once(
     assert f"recycles: {reason}" in worker.log
 
 
-IDLE = {
-    "age": {"VOICEMILL_MAX_AGE_SECONDS": "1"},
-    "schedule": {"VOICEMILL_RECYCLE_AT": "* * * * *"},
-}
+@pytest.mark.full
+def test_an_idle_child_is_replaced_when_it_is_old(tmp_path: Path, redis_url: str) -> None:
+    with Renewal(redis_url, tmp_path, VOICEMILL_MAX_AGE_SECONDS="1") as worker:
+        worker.wait_until("a recycle", lambda: worker.recycles().get("age"))
+        worker.wait_until("its record", lambda: worker.record.recycles)
+        assert worker.record.recycles[0].reason == "age"
+        assert worker.record.recycles[0].successor is not None
+        assert worker.stop() == 0
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("reason", IDLE)
-def test_an_idle_child_is_replaced_when_its_time_has_come(
-    reason: str, tmp_path: Path, redis_url: str
+def test_a_child_over_its_limit_stays_until_it_has_lived_for_a_while(
+    tmp_path: Path, redis_url: str
 ) -> None:
-    with Renewal(redis_url, tmp_path, **IDLE[reason]) as worker:
-        worker.wait_until("a recycle", lambda: worker.recycles().get(reason), 90)
-        worker.wait_until("its record", lambda: worker.record.recycles)
-        assert worker.record.recycles[0].reason == reason
-        assert worker.record.recycles[0].successor is not None
+    env = {**BY_WORK["host_memory"], "VOICEMILL_MIN_AGE_SECONDS": "600"}
+    with Renewal(redis_url, tmp_path, **env) as worker:
+        (child,) = worker.store.snapshot().children
+        worker.wait_for(worker.submit(*LINES))
+
+        def is_over() -> bool:
+            (now,) = worker.store.snapshot().children
+            over: bool = now["next_reason"] == "host_memory" and now["nearness"] >= 1
+            return over and now["pid"] == child["pid"]
+
+        worker.wait_until("a child over its limit", is_over)
+        worker.wait_for(worker.submit("One more."))
+        assert is_over()
+        assert worker.recycles() == {}
+        assert [one.pid for one in worker.record.processes] == [child["pid"]]
         assert worker.stop() == 0
+    assert "should be replaced" not in worker.log, "it has not even asked"
 
 
 @pytest.mark.full
@@ -80,13 +96,35 @@ def test_an_engine_that_fails_for_one_item_after_another_is_replaced(
     max_errors: str, recycles: dict[str, int], tmp_path: Path, redis_url: str
 ) -> None:
     lines = [*["{tone:fail} Line."] * 3, *LINES]
-    env = {"VOICEMILL_MAX_ERRORS": max_errors, "VOICEMILL_MAX_ATTEMPTS": "1"}
+    env = {"VOICEMILL_MAX_ERRORS": max_errors, "VOICEMILL_MAX_ATTEMPTS": "1", **ONE_BY_ONE}
     with Renewal(redis_url, tmp_path, **env) as worker:
         items = worker.wait_for(worker.submit(*lines))
         worker.wait_until("the recycles", lambda: worker.recycles() == recycles)
         assert worker.stop() == 0
     assert [item.status for item in items] == [
         *[ItemStatus.FAILED] * 3,
+        *[ItemStatus.SUCCEEDED] * len(LINES),
+    ]
+
+
+@pytest.mark.full
+def test_a_child_that_breaks_soon_after_its_start_is_not_replaced_at_once_and_it_is_said(
+    tmp_path: Path, redis_url: str
+) -> None:
+    env = {"VOICEMILL_MIN_AGE_SECONDS": "60", "VOICEMILL_MAX_ATTEMPTS": "1", **ONE_BY_ONE}
+    with Renewal(redis_url, tmp_path, **env) as worker:
+        (child,) = worker.processes("ready")
+        job_id = worker.submit("{tone:poison} One.", *LINES)
+        worker.wait_until("the warning", lambda: worker.record.failure)
+        said = f"Child {child.pid} left soon after its start (errors); its slot is empty"
+        assert str(worker.record.failure).startswith(said)
+        assert worker.record.processes == []
+        items = worker.wait_for(job_id)
+        worker.wait_until("no warning", lambda: worker.record.failure is None)
+        assert worker.recycles() == {"errors": 1}
+        assert worker.stop() == 0
+    assert [item.status for item in items] == [
+        ItemStatus.FAILED,
         *[ItemStatus.SUCCEEDED] * len(LINES),
     ]
 

@@ -109,10 +109,31 @@ def test_each_segment_is_slower_than_the_one_before() -> None:
 def test_loading_fails_while_there_is_an_obstacle(tmp_path: Path) -> None:
     obstacle = tmp_path / "obstacle"
     obstacle.touch()
-    with pytest.raises(SynthesisError, match="told not to load"):
+    with pytest.raises(SynthesisError, match="told to fail"):
         engine(fail_load_while=str(obstacle))
     obstacle.unlink()
     assert len(speak(engine(fail_load_while=str(obstacle)))) > 0
+
+
+def test_the_warm_up_fails_while_there_is_an_obstacle_and_later_calls_do_not(
+    tmp_path: Path,
+) -> None:
+    obstacle = tmp_path / "obstacle"
+    one = engine(fail_warm_up_while=str(obstacle))
+    obstacle.touch()
+    for _ in range(WARM_UP_CALLS):
+        with pytest.raises(SynthesisError, match="told to fail"):
+            speak(one)
+    assert len(speak(one)) > 0
+
+
+def test_loading_hangs_in_native_code_while_there_is_an_obstacle(tmp_path: Path) -> None:
+    obstacle = tmp_path / "obstacle"
+    obstacle.touch()
+    assert_hangs(process({"hang_load_while": str(obstacle)}))
+    obstacle.unlink()
+    output, _ = process({"hang_load_while": str(obstacle)}).communicate(timeout=30)
+    assert output.count("spoke") == 3
 
 
 def test_loading_takes_the_time_that_it_is_told() -> None:
@@ -145,6 +166,30 @@ def test_a_leak_on_the_device_lasts_until_the_process_ends(stub_driver: StubDriv
         assert used() == 0
 
 
+def test_a_cache_is_held_and_of_no_use_and_what_leaks_is_in_use(stub_driver: StubDriver) -> None:
+    stub_driver.add_gpu()
+    script = """
+from worker.engines.base import Segment, SynthesisOptions
+from worker.engines.tone import ToneEngine
+for options in ({}, {"leak_device_mb": 1}, {"leak_device_mb": 1, "cache_device_mb": 2}):
+    engine = ToneEngine()
+    engine.load(options)
+    for _ in range(3):
+        engine.synthesize([Segment("One.")], "low", SynthesisOptions())
+    cached = engine.cached_memory()
+    print(cached and (cached.reserved >> 20, cached.allocated >> 20, cached.wasted >> 20))
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        env={**os.environ, **stub_driver.env},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.splitlines() == ["None", "None", "(9, 3, 6)"]
+
+
 def test_a_device_that_is_full_is_no_memory_and_one_that_is_lost_is_poison(
     stub_driver: StubDriver,
 ) -> None:
@@ -156,10 +201,11 @@ def test_a_device_that_is_full_is_no_memory_and_one_that_is_lost_is_poison(
         assert other.take(0.1) == "engine_poisoned"
 
 
-def test_a_leak_on_the_device_without_a_device_is_refused(stub_driver: StubDriver) -> None:
-    output, _ = process({"leak_device_mb": 2}, **stub_driver.env).communicate(timeout=30)
+@pytest.mark.parametrize("option", ["leak_device_mb", "cache_device_mb"])
+def test_device_memory_without_a_device_is_refused(option: str, stub_driver: StubDriver) -> None:
+    output, _ = process({option: 2}, **stub_driver.env).communicate(timeout=30)
     assert output.splitlines()[-1].endswith(
-        "VOICEMILL_ENGINE_OPTIONS: leak_device_mb=2.0 can't be used; give 0, or a machine with an "
+        f"VOICEMILL_ENGINE_OPTIONS: {option}=2.0 can't be used; give 0, or a machine with an "
         "NVIDIA driver and a device (cuInit gave CUDA_ERROR_NO_DEVICE)."
     )
 
@@ -236,7 +282,11 @@ def test_a_crash_once_crashes_once(tmp_path: Path) -> None:
 
 
 def test_a_hang_ends_by_sigkill_alone() -> None:
-    hung = process({}, "{tone:hang}")
+    assert_hangs(process({}, "{tone:hang}"))
+
+
+def assert_hangs(hung: subprocess.Popen[str]) -> None:
+    """It waits for a lock, and no signal but SIGKILL ends it."""
     stat = Path(f"/proc/{hung.pid}/wchan")
     wait_until(lambda: "futex" in stat.read_text(), 20, "a wait for a lock")
     hung.send_signal(signal.SIGINT)
@@ -259,6 +309,8 @@ def test_a_hang_ends_by_sigkill_alone() -> None:
         {"fail": 1.5},
         {"crash": True},
         {"hang": "often"},
+        {"hang_load_while": ""},
+        {"fail_warm_up_while": 3},
         {"output": "music"},
         {"leak_host_mb": float("nan")},
     ],

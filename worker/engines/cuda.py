@@ -25,6 +25,8 @@ class DeviceMemory:
     """
 
     def __init__(self) -> None:
+        self.taken = 0
+        """Bytes, the context's own not among them."""
         self._cuda = ctypes.CDLL("libcuda.so.1")
         self._context = ctypes.c_void_p()
         device = ctypes.c_int()
@@ -42,6 +44,7 @@ class DeviceMemory:
             if error.status == OUT_OF_MEMORY:
                 raise OutOfMemoryError("The device had no memory left.") from error
             raise EnginePoisonedError(f"CUDA failed: {error}.") from error
+        self.taken += size
 
     def _call(self, name: str, *arguments: Any) -> None:
         status = getattr(self._cuda, name)(*arguments)

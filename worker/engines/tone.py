@@ -4,11 +4,14 @@ Options, all of them off by default:
 
 ``load_seconds``            time that loading takes
 ``fail_load_while``         a path: loading fails as long as there is something
+``hang_load_while``         the same, loading being blocked as by ``hang``
+``fail_warm_up_while``      the same, the engine loading and the calls of its warm-up failing
 ``seconds_per_segment``     time that each segment takes
 ``seconds_per_character``   and each of its characters
 ``slow_factor``             each segment takes this many times as long as the one before
 ``leak_host_mb``            MiB of host memory, touched, that each segment leaves behind
 ``leak_device_mb``          the same of the first GPU's memory, by the driver's CUDA library
+``cache_device_mb``         the same, and told as held by an allocator that has no use for it
 ``fail``                    this many calls raise; or ``"always"``
 ``crash``                   the same, the process dying by SIGKILL
 ``hang``                    the same, blocked for good in native code that no signal ends
@@ -52,6 +55,7 @@ from worker.engines.base import (
     refuse_unknown,
 )
 from worker.engines.cuda import CudaError, DeviceMemory
+from worker.measurements import CachedMemory
 
 SAMPLE_RATE_HZ = 24000
 AMPLITUDE = 0.5
@@ -65,6 +69,7 @@ DIRECTIVE = re.compile(r"\{tone:([a-z-]+)(?:=([^{}]*))?\}")
 Output = Literal["normal", "silence", "nan", "empty", "loud"]
 OUTPUTS: tuple[Output, ...] = ("normal", "silence", "nan", "empty", "loud")
 TROUBLES = ("fail", "crash", "hang", "poison")
+OBSTACLES = ("fail_load_while", "hang_load_while", "fail_warm_up_while")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +78,14 @@ class ToneOptions:
 
     load_seconds: float = 0.0
     fail_load_while: str | None = None
+    hang_load_while: str | None = None
+    fail_warm_up_while: str | None = None
     seconds_per_segment: float = 0.0
     seconds_per_character: float = 0.0
     slow_factor: float = 1.0
     leak_host_mb: float = 0.0
     leak_device_mb: float = 0.0
+    cache_device_mb: float = 0.0
     fail: float = 0
     crash: float = 0
     hang: float = 0
@@ -97,7 +105,7 @@ def read_option(name: str, value: Any) -> Any:
         if value in OUTPUTS:
             return value
         raise refusal(name, value, f"one of {', '.join(OUTPUTS)}")
-    if name == "fail_load_while":
+    if name in OBSTACLES:
         if isinstance(value, str) and value:
             return value
         raise refusal(name, value, "a path")
@@ -121,16 +129,15 @@ class ToneEngine:
         self._slowness = 1.0
         self._leak: list[bytes] = []
         self._device: DeviceMemory | None = None
+        self._cached = 0
 
     def load(self, options: Mapping[str, Any]) -> Capabilities:
         """Take the options; nothing else is needed."""
         self._options = ToneOptions.read(options)
-        if self._options.leak_device_mb:
-            self._device = device_memory(self._options.leak_device_mb)
+        self._device = device_memory(self._options)
         time.sleep(self._options.load_seconds)
-        obstacle = self._options.fail_load_while
-        if obstacle is not None and Path(obstacle).exists():
-            raise SynthesisError(f"The tone engine was told not to load while there is {obstacle}.")
+        self._meet("fail_load_while")
+        self._meet("hang_load_while")
         return Capabilities(
             engine="tone",
             model_revision="1",
@@ -152,6 +159,8 @@ class ToneEngine:
         """Sound each segment, in the time that the options say."""
         self._calls += 1
         worked = self._calls - WARM_UP_CALLS
+        if worked <= 0:
+            self._meet("fail_warm_up_while")
         for trouble in TROUBLES:
             if 0 < worked <= getattr(self._options, trouble):
                 bring(trouble)
@@ -159,6 +168,17 @@ class ToneEngine:
 
     def after_batch(self) -> None:
         """Nothing to give back; what leaked stays."""
+
+    def cached_memory(self) -> CachedMemory | None:
+        """What it holds of the device; nothing unless it was told to have a cache."""
+        if self._device is None or not self._options.cache_device_mb:
+            return None
+        return CachedMemory(self._device.taken, self._device.taken - self._cached)
+
+    def _meet(self, obstacle: str) -> None:
+        path = getattr(self._options, obstacle)
+        if path is not None and Path(path).exists():
+            bring(obstacle.partition("_")[0])
 
     def _sound(self, text: str, voice: str, options: SynthesisOptions) -> Samples | SynthesisError:
         directives = {name: value for name, value in DIRECTIVE.findall(text)}
@@ -181,17 +201,27 @@ class ToneEngine:
         self._slowness *= one.slow_factor
         if one.leak_host_mb:
             self._leak.append(b"\x01" * round(one.leak_host_mb * 2**20))
-        if self._device:
-            self._device.take(math.ceil(one.leak_device_mb * 2**20))
+        self._take(one.leak_device_mb)
+        self._cached += self._take(one.cache_device_mb)
+
+    def _take(self, mebibytes: float) -> int:
+        size = math.ceil(mebibytes * 2**20)
+        if self._device and size:
+            self._device.take(size)
+        return size
 
 
-def device_memory(leak_mb: float) -> DeviceMemory:
-    """What leaks; raises ``SettingsError`` where there is no device."""
+def device_memory(options: ToneOptions) -> DeviceMemory | None:
+    """Where an option asks for it; raises ``SettingsError`` where there is no device."""
+    name = "leak_device_mb" if options.leak_device_mb else "cache_device_mb"
+    asked = getattr(options, name)
+    if not asked:
+        return None
     try:
         return DeviceMemory()
     except (OSError, CudaError) as error:
         remedy = f"0, or a machine with an NVIDIA driver and a device ({error})"
-        raise refusal("leak_device_mb", leak_mb, remedy) from error
+        raise refusal(name, asked, remedy) from error
 
 
 def obey(directives: Mapping[str, str]) -> None:
