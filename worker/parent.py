@@ -120,11 +120,12 @@ class Parent:
 
     def child_gone(self, pid: int, slot: int, exit_code: int | None) -> None:
         """A child's process ended; what it held goes to others at once."""
-        if not self.any_loaded and exit_code in (EXIT_NOT_LOADED, EXIT_MISCONFIGURED):
+        if not self.any_loaded:
             self._failed_loads += 1
             if exit_code == EXIT_MISCONFIGURED or self._failed_loads == LOAD_TRIES:
-                logger.critical("no child could load the engine; the worker stops")
-                state.should_stop = exit_code
+                logger.critical("no child could load the engine: the last %s", ending(exit_code))
+                is_told = exit_code == EXIT_MISCONFIGURED
+                state.should_stop = EXIT_MISCONFIGURED if is_told else EXIT_NOT_LOADED
         error: VoicemillError = WorkerLostError(f"Its process ended with status {exit_code}.")
         if pid in self._timed_out:
             self._timed_out.discard(pid)

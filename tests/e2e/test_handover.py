@@ -17,6 +17,7 @@ from tests.e2e.stack import alive
 from tests.gpu.stub import StubDriver
 from tests.support import Valkey, wait_until
 from voicemill.jobs import ItemStatus
+from worker.exits import EXIT_NOT_LOADED
 
 TWO_TASKS = {"VOICEMILL_MAX_TASKS_PER_CHILD": "2"}
 LINES = [f"Line {n}." for n in range(24)]
@@ -119,6 +120,21 @@ def test_a_first_child_that_hangs_while_it_loads_is_killed_and_no_stop_waits_for
         )
         assert "Timed out waiting" in worker.log
         assert worker.stop() == 0
+
+
+@pytest.mark.full
+def test_a_worker_none_of_whose_children_ever_loads_gives_up_and_says_why(
+    tmp_path: Path, redis_url: str
+) -> None:
+    obstacle = tmp_path / "obstacle"
+    obstacle.touch()
+    env = {"VOICEMILL_LOAD_TIMEOUT_SECONDS": "2", **tone(hang_load_while=str(obstacle))}
+    worker = Renewal(redis_url, tmp_path, **env)
+    with ExitStack() as stack:
+        worker.launch()
+        stack.push(worker)
+        worker.wait_until("its end", lambda: worker.exit_status == EXIT_NOT_LOADED)
+    assert "no child could load the engine: the last ended with status -9" in worker.log
 
 
 @pytest.mark.full
