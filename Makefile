@@ -6,7 +6,9 @@ BENCH_FLAGS ?= --quick
 
 BIN    := .venv/bin
 PYTEST  = $(BIN)/python -m pytest $(if $(COVERAGE),--cov --cov-append --cov-report= --cov-fail-under=0)
-# Byte code is written when a module is first imported: most of what is installed never is.
+# Byte code is written when a module is first imported: most of what is installed never is. So it
+# is where the environment forbids it, too, or each process of a stack would compile all it imports.
+export PYTHONDONTWRITEBYTECODE :=
 PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 LOCKED  = $(PIP) --require-hashes --requirement
 
