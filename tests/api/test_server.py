@@ -31,10 +31,12 @@ def serve(port: int, environ: dict[str, str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=ROOT, env=os.environ | environ, stderr=subprocess.PIPE)
 
 
-def listens(port: int) -> bool:
-    """True once a server takes connections."""
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+def answers(client: httpx.Client) -> bool:
+    """True once the API is loaded; the server listens, and holds who calls, long before."""
+    try:
+        return client.get("/healthz", timeout=60).status_code == 200
+    except httpx.ConnectError:
+        return False
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +48,8 @@ def served(valkey: Valkey, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     )
     process = serve(port, settings.to_env())
     try:
-        wait_until(lambda: listens(port), what="the server")
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+            wait_until(lambda: answers(client), 60, "the server")
             yield client
     finally:
         process.send_signal(signal.SIGTERM)
