@@ -154,7 +154,7 @@ def judge(snapshot: Snapshot, free_bytes: int | OSError, settings: Settings) -> 
 
 def why_none(snapshot: Snapshot, settings: Settings) -> str:
     """Why no child takes work."""
-    loaded = sum(child.get("engine") == settings.engine for child in snapshot.children)
+    loaded = sum(child["engine"] == settings.engine for child in snapshot.children)
     if loaded and snapshot.draining:
         return f"{loaded} of {settings.engine} are loaded and drain; resume their worker."
     return f"No child of {settings.engine} is ready; see the worker's log."

@@ -154,8 +154,11 @@ class Synthesizer:
         spoken = self._call_engine([segment for _, segment in work], first)
         seconds = time.perf_counter() - began
         self._vitals.tally.note_call(job_id, first.index, spoken)
-        samples = sum(len(one) for one in spoken if not isinstance(one, VoicemillError))
-        self._vitals.pace.add(seconds, samples / self._capabilities.sample_rate, len(work))
+        sounds = [one for one in spoken if not isinstance(one, VoicemillError)]
+        # What failed took its time too, and gave no audio to set against it.
+        if len(sounds) == len(work):
+            audio_seconds = sum(map(len, sounds)) / self._capabilities.sample_rate
+            self._vitals.pace.add(seconds, audio_seconds, len(work))
         characters = sum(len(segment.text) for _, segment in work)
         for (attempt, segment), result in zip(work, spoken, strict=True):
             attempt.seconds += seconds * len(segment.text) / characters

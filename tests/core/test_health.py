@@ -16,7 +16,12 @@ from voicemill.store import Store
 from voicemill.workers import ChildRecord
 
 SETTINGS = Settings(engine="tone", free_space_floor_mb=500)
-CHILD: dict[str, Any] = {"id": "c1", "node": "w@host", "gpu": {"devices": [], "reason": "none"}}
+CHILD: dict[str, Any] = {
+    "id": "c1",
+    "node": "w@host",
+    "engine": "tone",
+    "gpu": {"devices": [], "reason": "none"},
+}
 GOOD = Snapshot(at=1.0, clerks=1, children=(CHILD,), slots={"tone": 2}, queued={"tone": 7})
 ROOM = 501 * MEBIBYTE
 
@@ -38,9 +43,7 @@ def test_without_a_child_that_takes_work_it_is_not_ready() -> None:
 
 
 def test_children_that_drain_are_to_be_resumed() -> None:
-    drained = replace(
-        GOOD, slots={"tone": 0}, children=({**CHILD, "engine": "tone"},), draining=("w@host",)
-    )
+    drained = replace(GOOD, slots={"tone": 0}, draining=("w@host",))
     (lack,) = [check for check in judge(drained, ROOM, SETTINGS).checks if not check.ok]
     assert lack.detail == "1 of tone are loaded and drain; resume their worker."
 
