@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import httpx
 
 from scripts.gpu.machine import MIB, CheckError, Machine, NoDeviceError, Probe, survey
-from scripts.gpu.renewal import renew
+from scripts.gpu.recycling import recycle
 from scripts.stack.parts import ROOT
 from voicemill.errors import VoicemillError
 
@@ -185,7 +185,7 @@ def hand_over(machine: Machine, observer: Probe, count: int) -> Finding:
     """Children that leak are replaced by warm ones."""
     # Warm, a child holds two pieces; two or three items later it is over.
     limit = machine.context + machine.small * 9 // 2
-    done = renew(machine, observer, leak=machine.small, limit=limit, count=count)
+    done = recycle(machine, observer, leak=machine.small, limit=limit, count=count)
     reasons = sorted({one["reason"] for one in done.recycles})
     seconds = done.handover_seconds
     figures = {
@@ -209,7 +209,7 @@ def break_first(machine: Machine, observer: Probe) -> Finding:
     # Warm, a child holds a third of the device; over its limit, seven tenths.
     leak = machine.free * 18 // 100
     limit = machine.context + leak * 7 // 2
-    done = renew(machine, observer, leak=leak, limit=limit, count=BREAKS)
+    done = recycle(machine, observer, leak=leak, limit=limit, count=BREAKS)
     figures = {"breaks": done.breaks, "recycles": len(done.recycles), "items": done.items}
     text = (
         "{breaks} of {recycles} children that filled the device left before their successors "

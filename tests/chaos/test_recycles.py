@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.renewal import Renewal
+from tests.e2e.solo import SoloWorker
 from voicemill.jobs import ItemStatus
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Parent:
 def test_hundreds_of_recycles_lose_nothing_and_leave_nothing(
     tmp_path: Path, redis_url: str
 ) -> None:
-    with Renewal(redis_url, tmp_path, VOICEMILL_MAX_TASKS_PER_CHILD="1") as worker:
+    with SoloWorker(redis_url, tmp_path, VOICEMILL_MAX_TASKS_PER_CHILD="1") as worker:
         parent = Parent(worker.pid)
         jobs: list[str] = []
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from celery import Celery
 
-from tests.e2e.renewal import Renewal, tone
+from tests.e2e.solo import SoloWorker, tone
 from tests.support import Valkey
 from voicemill.jobs import ItemStatus
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.full
 LONG = "{tone:seconds=30} Long."
 
 
-def are_in_progress(worker: Renewal, job_id: str) -> bool:
+def are_in_progress(worker: SoloWorker, job_id: str) -> bool:
     return {one.status for one in worker.store.items(job_id)} == {ItemStatus.IN_PROGRESS}
 
 
@@ -29,8 +29,8 @@ def test_a_worker_that_still_loads_takes_no_message_from_a_free_one(
 ) -> None:
     for name in ("free", "late"):
         (tmp_path / name).mkdir()
-    with Renewal(redis_url, tmp_path / "free") as free:
-        late = Renewal(redis_url, tmp_path / "late", **tone(load_seconds=12))
+    with SoloWorker(redis_url, tmp_path / "free") as free:
+        late = SoloWorker(redis_url, tmp_path / "late", **tone(load_seconds=12))
         try:
             starting = Thread(target=late.start)
             starting.start()
@@ -48,8 +48,8 @@ def test_what_drained_children_still_speak_takes_no_slot_of_others(
     for name in ("drained", "free"):
         (tmp_path / name).mkdir()
     with (
-        Renewal(redis_url, tmp_path / "drained", VOICEMILL_WORKERS="2") as drained,
-        Renewal(redis_url, tmp_path / "free") as free,
+        SoloWorker(redis_url, tmp_path / "drained", VOICEMILL_WORKERS="2") as drained,
+        SoloWorker(redis_url, tmp_path / "free") as free,
     ):
         assert free.store.order(free.node, "drain")
         free.wait_until("a drained one", lambda: free.processes("draining"))
@@ -69,8 +69,8 @@ def test_a_worker_with_a_drained_child_takes_no_more_than_the_others_can_do(
     for name in ("half", "free"):
         (tmp_path / name).mkdir()
     with (
-        Renewal(redis_url, tmp_path / "half", VOICEMILL_WORKERS="2") as half,
-        Renewal(redis_url, tmp_path / "free") as free,
+        SoloWorker(redis_url, tmp_path / "half", VOICEMILL_WORKERS="2") as half,
+        SoloWorker(redis_url, tmp_path / "free") as free,
     ):
         half.wait_until("both", lambda: len(half.processes("ready")) == 2)
         assert free.store.order(free.node, "drain")
@@ -91,7 +91,7 @@ def test_a_worker_with_a_drained_child_takes_no_more_than_the_others_can_do(
 def test_a_successor_works_while_the_old_child_finishes_its_batch(
     tmp_path: Path, redis_url: str
 ) -> None:
-    with Renewal(redis_url, tmp_path, **tone(load_seconds=2)) as worker:
+    with SoloWorker(redis_url, tmp_path, **tone(load_seconds=2)) as worker:
         assert worker.store.order(worker.node, "recycle")
         worker.wait_until("a successor that loads", lambda: worker.processes("loading"))
         long = worker.submit(LONG)
@@ -111,7 +111,8 @@ def test_a_successor_works_while_the_old_child_finishes_its_batch(
 def test_a_child_that_hangs_outside_a_batch_is_killed(
     when: str, tmp_path: Path, redis_url: str
 ) -> None:
-    with Renewal(redis_url, tmp_path, VOICEMILL_LEASE_SECONDS="5") as worker:
+    env = {"VOICEMILL_LEASE_SECONDS": "5", **tone(load_seconds=3)}
+    with SoloWorker(redis_url, tmp_path, **env) as worker:
         (hung,) = worker.processes("ready")
         if when == "leaving":
             assert worker.store.order(worker.node, "recycle")
@@ -128,7 +129,7 @@ def test_a_child_that_hangs_outside_a_batch_is_killed(
 def test_a_pool_that_is_told_to_grow_during_a_hand_over_grows(
     tmp_path: Path, redis_url: str
 ) -> None:
-    with Renewal(redis_url, tmp_path, **tone(load_seconds=3)) as worker:
+    with SoloWorker(redis_url, tmp_path, **tone(load_seconds=3)) as worker:
         assert worker.store.order(worker.node, "recycle")
         worker.wait_until("a successor that loads", lambda: worker.processes("loading"))
         with Celery(broker=redis_url, set_as_current=False) as app:
@@ -142,7 +143,7 @@ def test_a_pool_that_is_told_to_grow_during_a_hand_over_grows(
 def test_a_stop_that_runs_out_of_time_kills_children_alone(
     tmp_path: Path, own_valkey: Valkey
 ) -> None:
-    with Renewal(own_valkey.url, tmp_path, VOICEMILL_STOP_SECONDS="1") as worker:
+    with SoloWorker(own_valkey.url, tmp_path, VOICEMILL_STOP_SECONDS="1") as worker:
         job_id = worker.submit("{tone:hang} One.")
         worker.wait_until("an item in hand", lambda: are_in_progress(worker, job_id))
         worker.wait_until("a busy child", lambda: worker.processes("busy"))

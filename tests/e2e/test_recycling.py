@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.renewal import Renewal, tone
+from tests.e2e.solo import SoloWorker, tone
 from tests.e2e.stack import Worker
 from tests.support import wait_until
 from voicemill.health import observe
@@ -36,7 +36,7 @@ def test_work_wears_a_child_out_and_each_item_is_spoken_once(
     cause: str, tmp_path: Path, redis_url: str
 ) -> None:
     reason = COUNTED.get(cause, cause)
-    with Renewal(redis_url, tmp_path, **BY_WORK[cause]) as worker:
+    with SoloWorker(redis_url, tmp_path, **BY_WORK[cause]) as worker:
         items = worker.wait_for(worker.submit(*LINES))
         worker.wait_until("a recycle", lambda: worker.recycles().get(reason))
         assert worker.recycles().keys() == {reason}
@@ -47,7 +47,7 @@ def test_work_wears_a_child_out_and_each_item_is_spoken_once(
 
 @pytest.mark.full
 def test_an_idle_child_is_replaced_when_it_is_old(tmp_path: Path, redis_url: str) -> None:
-    with Renewal(redis_url, tmp_path, VOICEMILL_MAX_AGE_SECONDS="1") as worker:
+    with SoloWorker(redis_url, tmp_path, VOICEMILL_MAX_AGE_SECONDS="1") as worker:
         worker.wait_until("a recycle", lambda: worker.recycles().get("age"))
         worker.wait_until("its record", lambda: worker.record.recycles)
         assert worker.record.recycles[0].reason == "age"
@@ -60,7 +60,7 @@ def test_a_child_over_its_limit_stays_until_it_has_lived_for_a_while(
     tmp_path: Path, redis_url: str
 ) -> None:
     env = {**BY_WORK["host_memory"], "VOICEMILL_MIN_AGE_SECONDS": "600"}
-    with Renewal(redis_url, tmp_path, **env) as worker:
+    with SoloWorker(redis_url, tmp_path, **env) as worker:
         (child,) = worker.store.snapshot().children
         worker.wait_for(worker.submit(*LINES))
 
@@ -81,7 +81,7 @@ def test_a_child_over_its_limit_stays_until_it_has_lived_for_a_while(
 @pytest.mark.full
 def test_a_child_that_has_grown_slow_is_replaced(tmp_path: Path, redis_url: str) -> None:
     env = tone(seconds_per_segment=0.01, slow_factor=1.02)
-    with Renewal(redis_url, tmp_path, **env) as worker:
+    with SoloWorker(redis_url, tmp_path, **env) as worker:
         lines = [f"This is line number {n} of a long job." for n in range(120)]
         items = worker.wait_for(worker.submit(*lines))
         worker.wait_until("a recycle", lambda: worker.recycles())
@@ -97,7 +97,7 @@ def test_an_engine_that_fails_for_one_item_after_another_is_replaced(
 ) -> None:
     lines = [*["{tone:fail} Line."] * 3, *LINES]
     env = {"VOICEMILL_MAX_ERRORS": max_errors, "VOICEMILL_MAX_ATTEMPTS": "1", **ONE_BY_ONE}
-    with Renewal(redis_url, tmp_path, **env) as worker:
+    with SoloWorker(redis_url, tmp_path, **env) as worker:
         items = worker.wait_for(worker.submit(*lines))
         worker.wait_until("the recycles", lambda: worker.recycles() == recycles)
         assert worker.stop() == 0
@@ -112,7 +112,7 @@ def test_a_child_that_breaks_soon_after_its_start_is_not_replaced_at_once_and_it
     tmp_path: Path, redis_url: str
 ) -> None:
     env = {"VOICEMILL_MIN_AGE_SECONDS": "60", "VOICEMILL_MAX_ATTEMPTS": "1", **ONE_BY_ONE}
-    with Renewal(redis_url, tmp_path, **env) as worker:
+    with SoloWorker(redis_url, tmp_path, **env) as worker:
         (child,) = worker.processes("ready")
         job_id = worker.submit("{tone:poison} One.", *LINES)
         worker.wait_until("the warning", lambda: worker.record.failure)
@@ -133,7 +133,7 @@ def test_a_child_that_breaks_soon_after_its_start_is_not_replaced_at_once_and_it
 def test_children_with_another_revision_than_the_wanted_are_replaced_but_not_for_ever(
     tmp_path: Path, redis_url: str
 ) -> None:
-    with Renewal(redis_url, tmp_path, VOICEMILL_MIN_AGE_SECONDS="60") as worker:
+    with SoloWorker(redis_url, tmp_path, VOICEMILL_MIN_AGE_SECONDS="60") as worker:
         worker.store.want_model("tone", "another")
         worker.wait_until("a recycle", lambda: worker.recycles().get("model"))
         worker.wait_until("its record", lambda: worker.record.recycles)
@@ -156,7 +156,7 @@ def test_a_fresh_child_over_a_limit_works_on_and_health_says_so(
     tmp_path: Path, redis_url: str
 ) -> None:
     settings = Settings.from_env({"VOICEMILL_ENGINE": "tone"})
-    with Renewal(redis_url, tmp_path, VOICEMILL_HOST_MEMORY_LIMIT="10MiB") as worker:
+    with SoloWorker(redis_url, tmp_path, VOICEMILL_HOST_MEMORY_LIMIT="10MiB") as worker:
         items = worker.wait_for(worker.submit(*LINES))
         assert {item.status for item in items} == {ItemStatus.SUCCEEDED}
         assert worker.recycles() == {}

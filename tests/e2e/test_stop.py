@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.renewal import Renewal
+from tests.e2e.solo import SoloWorker
 from tests.e2e.stack import alive
 from tests.support import wait_until
 from voicemill.jobs import ItemStatus
@@ -17,7 +17,7 @@ from voicemill.jobs import ItemStatus
 pytestmark = pytest.mark.full
 
 
-def begin(worker: Renewal, *texts: str) -> str:
+def begin(worker: SoloWorker, *texts: str) -> str:
     """Submit, and wait until the first item is being spoken; gives the job."""
     job_id = worker.submit(*texts)
     worker.wait_until(
@@ -27,7 +27,7 @@ def begin(worker: Renewal, *texts: str) -> str:
     return job_id
 
 
-def end(worker: Renewal, number: signal.Signals) -> int | None:
+def end(worker: SoloWorker, number: signal.Signals) -> int | None:
     """Send a signal; gives the exit status once no process is left."""
     children = psutil.Process(worker.pid).children()
     os.kill(worker.pid, number)
@@ -41,19 +41,19 @@ def test_term_finishes_the_batch_in_hand_and_leaves_the_rest(
 ) -> None:
     # Longer than this test waits: a stop that sleeps its whole time would not end.
     env = {"VOICEMILL_STOP_SECONDS": "600"}
-    with Renewal(redis_url, tmp_path, **env) as worker:
+    with SoloWorker(redis_url, tmp_path, **env) as worker:
         job_id = begin(worker, "{tone:seconds=2} One.", *(f"Line {n}." for n in range(20)))
         assert end(worker, signal.SIGTERM) == 0
         first, *rest = worker.store.items(job_id)
         assert (first.status, first.attempts) == (ItemStatus.SUCCEEDED, 1)
         assert {(one.status, one.attempts) for one in rest} >= {(ItemStatus.QUEUED, 0)}
-    with Renewal(redis_url, tmp_path, **env) as successor:
+    with SoloWorker(redis_url, tmp_path, **env) as successor:
         assert {one.attempts for one in successor.wait_for(job_id)} == {1}
         assert end(successor, signal.SIGTERM) == 0
 
 
 def test_term_gives_back_what_there_is_no_time_for(tmp_path: Path, redis_url: str) -> None:
-    with Renewal(redis_url, tmp_path, VOICEMILL_STOP_SECONDS="1") as worker:
+    with SoloWorker(redis_url, tmp_path, VOICEMILL_STOP_SECONDS="1") as worker:
         job_id = begin(worker, "{tone:seconds=600} One.")
         assert end(worker, signal.SIGTERM) == 0
         (item,) = worker.store.items(job_id)
@@ -63,7 +63,7 @@ def test_term_gives_back_what_there_is_no_time_for(tmp_path: Path, redis_url: st
 
 
 def test_quit_gives_back_at_once(tmp_path: Path, redis_url: str) -> None:
-    with Renewal(redis_url, tmp_path, VOICEMILL_STOP_SECONDS="600") as worker:
+    with SoloWorker(redis_url, tmp_path, VOICEMILL_STOP_SECONDS="600") as worker:
         job_id = begin(worker, "{tone:seconds=600} One.")
         end(worker, signal.SIGQUIT)
         (item,) = worker.store.items(job_id)

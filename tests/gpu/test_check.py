@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from scripts.gpu.machine import CheckError, Machine, NoDeviceError, Probe
-from scripts.gpu.renewal import check_spoken
+from scripts.gpu.recycling import check_spoken
 from scripts.gpu_check import Finding, carry_out
 from tests.gpu.stub import CONTEXT_MIB, MIB, StubDriver
 from voicemill.client import Item

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.renewal import Renewal, assert_each_spoken_once, tone
+from tests.e2e.solo import SoloWorker, assert_each_spoken_once, tone
 from tests.gpu.stub import CONTEXT_MIB, StubDriver
 from voicemill.health import Health, observe
 from voicemill.jobs import Item
@@ -29,7 +29,7 @@ def test_a_child_whose_allocator_keeps_what_it_can_not_use_is_replaced(
         **tone(cache_device_mb=10),
         "VOICEMILL_FRAGMENTATION_FLOOR_MB": "50",
     }
-    with Renewal(redis_url, tmp_path, **env) as worker:
+    with SoloWorker(redis_url, tmp_path, **env) as worker:
         items = worker.wait_for(worker.submit(*LINES))
         worker.wait_until("a recycle", lambda: worker.record.recycles)
         first = worker.record.recycles[0]
@@ -39,13 +39,13 @@ def test_a_child_whose_allocator_keeps_what_it_can_not_use_is_replaced(
     assert_each_spoken_once(items)
 
 
-def health_of(worker: Renewal) -> Health:
+def health_of(worker: SoloWorker) -> Health:
     """What is said of a worker with a clerk beside it."""
     worker.store.beat_clerk("test", lease_seconds=60)
     return observe(worker.store, Settings.from_env({"VOICEMILL_ENGINE": "tone"}))
 
 
-def child_of(worker: Renewal) -> dict[str, Any]:
+def child_of(worker: SoloWorker) -> dict[str, Any]:
     """What the only child that takes work says of itself, once it is the only one."""
 
     def those_that_work() -> list[dict[str, Any]]:
@@ -55,7 +55,7 @@ def child_of(worker: Renewal) -> dict[str, Any]:
     return those_that_work()[0]
 
 
-def rot(worker: Renewal, least_age: float) -> list[Item]:
+def rot(worker: SoloWorker, least_age: float) -> list[Item]:
     """Have the child come over its limit and be replaced; not before it has this age."""
     child = child_of(worker)
     worker.wait_until("health", lambda: health_of(worker).status == "ready")
@@ -86,7 +86,7 @@ def test_children_that_rot_soon_after_their_start_are_replaced_later_each_time(
         "VOICEMILL_GPU_MEMORY_LIMIT": f"{CONTEXT_MIB + 25}MiB",
         "VOICEMILL_MIN_AGE_SECONDS": f"{MIN_AGE_SECONDS}",
     }
-    with Renewal(redis_url, tmp_path, **env) as worker:
+    with SoloWorker(redis_url, tmp_path, **env) as worker:
         items = rot(worker, MIN_AGE_SECONDS + FIRST_PAUSE_SECONDS)
         items += rot(worker, MIN_AGE_SECONDS + 2 * FIRST_PAUSE_SECONDS)
         assert worker.stop() == 0

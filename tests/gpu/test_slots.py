@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.renewal import Renewal
+from tests.e2e.solo import SoloWorker
 from tests.gpu.stub import CONTEXT_MIB, MIB, StubDriver
 from voicemill.jobs import ItemStatus
 from voicemill.workers import ProcessRecord
@@ -38,7 +38,7 @@ def environ_of(pid: int) -> dict[str, str]:
     return dict(word.split("=", 1) for word in words if "=" in word)
 
 
-def wait_for_two(worker: Renewal) -> dict[int, ProcessRecord]:
+def wait_for_two(worker: SoloWorker) -> dict[int, ProcessRecord]:
     """The children by slot, once there are two and no more."""
     worker.wait_until(
         "two children",
@@ -58,7 +58,7 @@ def test_a_child_has_its_slot_s_device_and_torch_s_allocator_and_so_has_its_succ
 ) -> None:
     allocator = "expandable_segments:True"
     env = two_gpus(stub_driver, VOICEMILL_CUDA_ALLOC_CONF=allocator, **leak())
-    with Renewal(redis_url, tmp_path, **env) as worker:
+    with SoloWorker(redis_url, tmp_path, **env) as worker:
         before = wait_for_two(worker)
         (victim,) = (one for one in worker.store.snapshot().children if one["pid"] == before[1].pid)
         assert worker.store.order(victim["id"], "recycle")
@@ -88,7 +88,7 @@ def test_children_on_two_devices_leave_independently_and_their_successors_load_a
         VOICEMILL_GPU_MEMORY_LIMIT=f"{WARM_MIB + LEAK_MIB // 2}MiB",
         **leak(load_seconds=2, seconds_per_segment=0.3),
     )
-    with Renewal(redis_url, tmp_path, **env) as worker, stub_driver.probe() as other:
+    with SoloWorker(redis_url, tmp_path, **env) as worker, stub_driver.probe() as other:
         wait_for_two(worker)
         job_id = worker.submit(*(f"Line {n}." for n in range(16)))
         worker.wait_until(
@@ -110,7 +110,7 @@ def test_children_whose_scheduled_time_has_come_go_one_after_another_whatever_th
     stub_driver: StubDriver, tmp_path: Path, redis_url: str
 ) -> None:
     env = two_gpus(stub_driver, VOICEMILL_RECYCLE_AT="* * * * *", **leak(load_seconds=1))
-    with Renewal(redis_url, tmp_path, **env) as worker:
+    with SoloWorker(redis_url, tmp_path, **env) as worker:
         before = {one.pid for one in wait_for_two(worker).values()}
         go: set[int] = set()
 
@@ -133,7 +133,7 @@ def test_the_memory_of_a_killed_child_comes_back(
     stub_driver: StubDriver, tmp_path: Path, redis_url: str
 ) -> None:
     stub_driver.add_gpu("GPU-a0", total_mib=400)
-    with Renewal(redis_url, tmp_path, **stub_driver.env, **leak()) as worker:
+    with SoloWorker(redis_url, tmp_path, **stub_driver.env, **leak()) as worker:
         worker.wait_for(worker.submit(*(f"Line {n}." for n in range(5))))
         (old,) = worker.processes("ready", "busy")
         with stub_driver.probe() as other:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.renewal import Renewal
+from tests.e2e.solo import SoloWorker
 from tests.gpu.stub import StubDriver
 from voicemill.health import observe
 from voicemill.jobs import ItemStatus
@@ -20,19 +20,19 @@ LEAK = {"VOICEMILL_ENGINE_OPTIONS": json.dumps({"leak_device_mb": 1, "seconds_pe
 SETTINGS = Settings.from_env({"VOICEMILL_ENGINE": "tone"})
 
 
-def gpu_of(worker: Renewal) -> dict[str, Any]:
+def gpu_of(worker: SoloWorker) -> dict[str, Any]:
     """What health says of the worker's GPUs."""
     gpu = observe(worker.store, SETTINGS).to_wire()["gpu"]
     found: dict[str, Any] = gpu.get(worker.node, {"devices": [], "reason": None})
     return found
 
 
-def uuids_of(worker: Renewal) -> list[str]:
+def uuids_of(worker: SoloWorker) -> list[str]:
     """The devices that health shows."""
     return sorted(one["uuid"] for one in gpu_of(worker)["devices"])
 
 
-def warnings_of(worker: Renewal) -> tuple[str, ...]:
+def warnings_of(worker: SoloWorker) -> tuple[str, ...]:
     """What health warns of."""
     return observe(worker.store, SETTINGS).warnings
 
@@ -42,7 +42,7 @@ def test_a_worker_goes_on_while_the_driver_is_away_and_sees_it_again(
     stub_driver: StubDriver, tmp_path: Path, redis_url: str
 ) -> None:
     stub_driver.add_gpu("GPU-a0")
-    with Renewal(redis_url, tmp_path, **stub_driver.env) as worker:
+    with SoloWorker(redis_url, tmp_path, **stub_driver.env) as worker:
         (child,) = worker.processes("ready")
         assert uuids_of(worker) == ["GPU-a0"]
         stub_driver.stop()
@@ -62,7 +62,7 @@ def test_work_that_a_driver_left_undone_is_done_when_it_is_back(
     stub_driver: StubDriver, tmp_path: Path, redis_url: str
 ) -> None:
     stub_driver.add_gpu("GPU-a0")
-    with Renewal(redis_url, tmp_path, **stub_driver.env, **LEAK) as worker:
+    with SoloWorker(redis_url, tmp_path, **stub_driver.env, **LEAK) as worker:
         job_id = worker.submit(*(f"Line {n}." for n in range(12)))
         stub_driver.stop()
         worker.wait_until("no child that can work", lambda: not worker.processes("ready", "busy"))
@@ -80,7 +80,7 @@ def test_the_child_of_another_device_goes_on_when_one_is_lost(
     lost = stub_driver.add_gpu("GPU-a0")
     stub_driver.add_gpu("GPU-b1")
     env = {**stub_driver.env, **LEAK, "VOICEMILL_WORKERS": "2"}
-    with Renewal(redis_url, tmp_path, **env) as worker:
+    with SoloWorker(redis_url, tmp_path, **env) as worker:
         worker.wait_until("two", lambda: uuids_of(worker) == ["GPU-a0", "GPU-b1"])
         sound = next(one.pid for one in worker.record.processes if one.slot == 1)
         job_id = worker.submit(*(f"Line {n}." for n in range(24)))
@@ -98,7 +98,7 @@ def test_memory_that_does_not_come_back_is_an_alert_until_it_does(
     stub_driver: StubDriver, tmp_path: Path, redis_url: str
 ) -> None:
     device = stub_driver.add_gpu("GPU-a0")
-    with Renewal(redis_url, tmp_path, **stub_driver.env, **LEAK) as worker:
+    with SoloWorker(redis_url, tmp_path, **stub_driver.env, **LEAK) as worker:
         (old,) = worker.processes("ready")
         device.keep_what_is_held()
         os.kill(old.pid, signal.SIGKILL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,12 @@ def test_children_leave_over_the_limit_of_one_device_and_give_its_memory_back(
 
         wait_until(has_completed, 60, "the end of the job")
         wait_until(lambda: any("recycles" in name for name, _, _ in store.metrics()), 30, "recycle")
-        (child,) = (one for one in store.snapshot().children if one["takes_work"])
+
+        def takers() -> list[dict[str, Any]]:
+            return [one for one in store.snapshot().children if one["takes_work"]]
+
+        wait_until(lambda: len(takers()) == 1, 30, "a child that takes work, alone")
+        (child,) = takers()
         (node,) = observe(store, settings).to_wire()["gpu"].values()
         assert [one["uuid"] for one in node["devices"]] == ["GPU-a0"], "the device of its slot"
         first = node["devices"][0]["children"][-1]

@@ -31,7 +31,7 @@ def assert_each_spoken_once(items: list[Item]) -> None:
     assert all(Path(path).stat().st_size > 44 for path in paths)
 
 
-class Renewal(Worker):
+class SoloWorker(Worker):
     """A worker that looks at itself at every turn, with the store and a clerk's part beside it."""
 
     def __init__(self, redis_url: str, folder: Path, *flags: str, **env: str) -> None:
@@ -109,8 +109,12 @@ class Renewal(Worker):
 
     def recycles(self) -> dict[str, int]:
         """Recycles so far, by reason."""
+        return self.counts("voicemill_recycles_total")
+
+    def counts(self, family: str) -> dict[str, int]:
+        """What a counter says, by reason."""
         return {
             labels["reason"]: int(value)
             for name, labels, value in self.store.metrics()
-            if name == "voicemill_recycles_total"
+            if name == family
         }

@@ -40,7 +40,7 @@ ENDED = {"completed", "failed", "cancelled", "expired"}
 
 
 @dataclass(frozen=True, slots=True)
-class Renewals:
+class Recycled:
     """What became of the children and of what they were given."""
 
     recycles: list[dict[str, Any]]
@@ -57,7 +57,7 @@ class Renewals:
         return len(self.recycles) - len(self.handover_seconds)
 
 
-def renew(machine: Machine, observer: Probe, *, leak: int, limit: int, count: int) -> Renewals:
+def recycle(machine: Machine, observer: Probe, *, leak: int, limit: int, count: int) -> Recycled:
     """Speak until so many children were replaced: those that hold more bytes than ``limit``.
 
     Raises ``CheckError`` unless each item was spoken once and the memory came back at the end.
@@ -75,7 +75,7 @@ def renew(machine: Machine, observer: Probe, *, leak: int, limit: int, count: in
                 items += speak(client, recycles, give_up)
         check_spoken(items)
     observer.wait_for(before + machine.small)
-    return Renewals(list(recycles.values()), len(items))
+    return Recycled(list(recycles.values()), len(items))
 
 
 def speak(client: Client, recycles: dict[int, dict[str, Any]], give_up: float) -> list[Item]:
