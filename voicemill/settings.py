@@ -246,6 +246,11 @@ class Settings:
         "1", parse_optional_count, "Call torch.cuda.empty_cache() after each n-th batch on CUDA."
     )
     max_attempts: int = setting("3", parse_count, "Attempts an item has before it fails for good.")
+    retry_seconds: float | None = setting(
+        "1",
+        parse_optional_seconds,
+        "Pause before a failed item is tried again; four times as long each time; or off.",
+    )
     lease_seconds: float = setting(
         "60", parse_seconds, "A worker not heard of for this long has lost its items to others."
     )

@@ -37,7 +37,10 @@ class Clerk:
     def tick(self) -> None:
         """One round; raises what the store raises."""
         self._store.beat_clerk(self._id, LEASE_SECONDS)
-        reaped = self._store.reap(max_attempts=self._settings.max_attempts)
+        reaped = self._store.reap(
+            max_attempts=self._settings.max_attempts,
+            retry_seconds=self._settings.retry_seconds or 0.0,
+        )
         if reaped:
             logger.warning("%d leases ran out; their items go to others", reaped)
         self._store.abandon_unfinished(ABANDON_SECONDS)

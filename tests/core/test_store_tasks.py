@@ -206,6 +206,52 @@ def test_an_error_that_is_permanent_fails_at_once(store: Store) -> None:
     assert (item.status, item.attempts) == (ItemStatus.FAILED, 1)
 
 
+def test_a_failed_item_waits_out_its_pause_and_the_others_go_on(store: Store) -> None:
+    child(store)
+    job_id = submit(store, "a", "b")
+    task = start(store, admit(store, most=1)[0])
+    store.start_items(task, [0], 60)
+    failed_after = store.snapshot().at
+    store.fail_item(task, 0, ERROR, max_attempts=3, retry_seconds=0.4)
+    store.end_task(task, max_attempts=3)
+    assert waiting(store) == (2, 2)
+    assert [start(store, one).indexes for one in admit(store)] == [(1,)]
+    again: list[str] = []
+    wait_until(lambda: bool(again.extend(admit(store)) or again), what="the end of the pause")
+    assert store.snapshot().at - failed_after >= 0.2
+    assert start(store, again[0]).indexes == (0,)
+    assert waiting(store) == (0, 0)
+    assert store.item(job_id, "row-000001").attempts == 1
+
+
+def test_cancel_drops_what_waits_out_a_pause(store: Store) -> None:
+    child(store)
+    job_id = submit(store, "a")
+    task = start(store, admit(store)[0])
+    store.start_items(task, [0], 60)
+    store.fail_item(task, 0, ERROR, max_attempts=3, retry_seconds=0.01)
+    assert store.cancel(job_id).status is JobStatus.CANCELLED
+    assert waiting(store) == (0, 0)
+    assert store.item(job_id, "row-000001").status is ItemStatus.CANCELLED
+    store.end_task(task, max_attempts=3)
+    ended = store.snapshot().at
+    wait_until(lambda: store.snapshot().at > ended + 0.05)
+    assert admit(store) == []
+
+
+def test_only_the_first_loss_of_a_worker_costs_no_pause(store: Store) -> None:
+    submit(store, "a")
+    lost = WorkerLostError("It died.")
+    for may_go in (True, True, False):
+        child(store)
+        admitted = admit(store)
+        assert bool(admitted) is may_go
+        if may_go:
+            task = start(store, admitted[0])
+            store.start_items(task, [0], 60)
+            store.release_child("c1", "tone", max_attempts=5, error=lost, retry_seconds=60)
+
+
 def test_a_closed_task_gives_back_what_it_did_not_start(store: Store) -> None:
     child(store)
     job_id = submit(store, *"abcd")

@@ -22,7 +22,9 @@ from worker.synthesis import Synthesizer
 from worker.vitals import Vitals
 
 folder, url = sys.argv[1:]
-settings = Settings(redis_url=url, engine="tone", output_dir=Path(folder), max_attempts=2)
+settings = Settings(
+    redis_url=url, engine="tone", output_dir=Path(folder), max_attempts=2, retry_seconds=None
+)
 store, engine = Store.connect(url), load_engine("tone")
 capabilities = engine.load({})
 store.publish_engine(capabilities)

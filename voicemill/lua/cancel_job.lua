@@ -13,15 +13,13 @@ end
 if status ~= 'queued' and status ~= 'in_progress' then return 0 end
 move_job(job, 'cancelling')
 for _, engine in ipairs(cjson.decode(record[2])) do
-  local waiting = redis.call('LLEN', queue_key(job, engine))
+  local waiting = drop_waiting(job, engine)
   if waiting > 0 then
     redis.call('HINCRBY', job_key(job), 'queued', -waiting)
     redis.call('HINCRBY', job_key(job), 'cancelled', waiting)
     count_waiting(job, engine, -waiting, -redis.call('HGET', job_key(job), 'waiting_characters:' .. engine))
     measure('voicemill_items_total', 'engine=' .. engine .. ',outcome=cancelled,code=', waiting)
   end
-  redis.call('DEL', queue_key(job, engine))
-  leave_turn(job, engine)
 end
 for _, task in ipairs(redis.call('SMEMBERS', job_tasks_key(job))) do
   local fields = redis.call('HMGET', task_key(task), 'status', 'engine', 'entries')

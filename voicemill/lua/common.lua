@@ -3,10 +3,12 @@
 -- A queue entry is "index \t characters \t batch_key \t alone".
 
 local P = 'voicemill:'
+local LONGEST_PAUSE_SECONDS = 60
 
 local function job_key(job) return P .. 'job:' .. job end
 local function states_key(job) return P .. 'job:' .. job .. ':states' end
 local function queue_key(job, engine) return P .. 'job:' .. job .. ':queue:' .. engine end
+local function delayed_key(job, engine) return P .. 'job:' .. job .. ':delayed:' .. engine end
 local function job_tasks_key(job) return P .. 'job:' .. job .. ':tasks' end
 local function task_key(task) return P .. 'task:' .. task end
 
@@ -89,12 +91,47 @@ local function leave_turn(job, engine)
   if redis.call('ZCARD', waiting) == 0 then redis.call('ZREM', P .. 'ready:' .. engine, tenant) end
 end
 
-local function requeue(job, engine, entry, alone)
+-- Put an item at the head of its queue; with a pause, once that is over.
+local function requeue(job, engine, entry, alone, pause)
   local parts = parse(entry)
   local again = table.concat({parts.index, parts.characters, parts.key, alone and 1 or 0}, '\t')
-  redis.call('LPUSH', queue_key(job, engine), again)
   count_waiting(job, engine, 1, parts.characters)
-  await_turn(job, engine)
+  if pause > 0 then
+    redis.call('ZADD', delayed_key(job, engine), now() + pause, again)
+    redis.call('ZADD', P .. 'delayed:' .. engine, 'LT', now() + pause, job)
+  else
+    redis.call('LPUSH', queue_key(job, engine), again)
+    await_turn(job, engine)
+  end
+end
+
+-- Items whose pause is over go to the head of their queues.
+local function end_pauses(engine)
+  local at = now()
+  local due = redis.call('ZRANGEBYSCORE', P .. 'delayed:' .. engine, '-inf', at, 'LIMIT', 0, 16)
+  for _, job in ipairs(due) do
+    local delayed = delayed_key(job, engine)
+    for _, entry in ipairs(redis.call('ZRANGEBYSCORE', delayed, '-inf', at, 'LIMIT', 0, 64)) do
+      redis.call('ZREM', delayed, entry)
+      redis.call('LPUSH', queue_key(job, engine), entry)
+    end
+    await_turn(job, engine)
+    local left = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
+    if left[1] then
+      redis.call('ZADD', P .. 'delayed:' .. engine, left[2], job)
+    else
+      redis.call('ZREM', P .. 'delayed:' .. engine, job)
+    end
+  end
+end
+
+-- Drop all of a job that waits for an engine; gives how many items.
+local function drop_waiting(job, engine)
+  local items = redis.call('LLEN', queue_key(job, engine)) + redis.call('ZCARD', delayed_key(job, engine))
+  redis.call('DEL', queue_key(job, engine), delayed_key(job, engine))
+  redis.call('ZREM', P .. 'delayed:' .. engine, job)
+  leave_turn(job, engine)
+  return items
 end
 
 local function is_stopping(job)
@@ -108,13 +145,23 @@ local function end_state(job, index, state, status, engine, code)
   measure('voicemill_items_total', 'engine=' .. engine .. ',outcome=' .. status .. ',code=' .. code, 1)
 end
 
--- Fail an attempt: the item goes back to the head of its queue, alone, until its attempts are used up.
-local function fail_attempt(job, engine, entry, state, failure, max_attempts)
+-- Seconds until an item may be tried again: four times as long after each attempt, less up to a half
+-- that differs from item to item. The first loss of a worker is no fault of the item.
+local function pause_after(job, index, state, retry_seconds)
+  if state.error.code == 'worker_lost' and state.attempts == 1 then return 0 end
+  local longest = math.min(LONGEST_PAUSE_SECONDS, retry_seconds * 4 ^ (state.attempts - 1))
+  local drawn = tonumber(string.sub(redis.sha1hex(job .. index .. state.attempts), 1, 8), 16) / 2 ^ 32
+  return longest * (1 - drawn / 2)
+end
+
+-- Fail an attempt: the item goes back to the head of its queue, alone and after a pause, until its
+-- attempts are used up.
+local function fail_attempt(job, engine, entry, state, failure, max_attempts, retry_seconds)
   local index = parse(entry).index
   state.error = failure
   if failure.retryable and state.attempts < max_attempts and not is_stopping(job) then
     move_item(job, index, state, 'queued')
-    requeue(job, engine, entry, true)
+    requeue(job, engine, entry, true, pause_after(job, index, state, retry_seconds))
   else
     end_state(job, index, state, 'failed', engine, failure.code)
   end
@@ -139,7 +186,7 @@ local function has_begun(task, index)
 end
 
 -- Take a task apart: started items lose their attempt, the others go back as they were.
-local function release(task, max_attempts, code, message)
+local function release(task, max_attempts, retry_seconds, code, message)
   local record = redis.call('HMGET', task_key(task), 'job', 'engine', 'entries')
   local job, engine = record[1], record[2]
   if not job then return 0 end
@@ -153,13 +200,13 @@ local function release(task, max_attempts, code, message)
         end_state(job, parts.index, state, 'cancelled', engine, '')
       else
         local failure = {code = code, message = message, retryable = true}
-        fail_attempt(job, engine, entry, state, failure, max_attempts)
+        fail_attempt(job, engine, entry, state, failure, max_attempts, retry_seconds)
       end
     elseif state.status == 'queued' and not has_begun(task, parts.index) then
       if is_stopping(job) then
         end_state(job, parts.index, state, 'cancelled', engine, '')
       else
-        requeue(job, engine, entry, parts.alone)
+        requeue(job, engine, entry, parts.alone, 0)
       end
     end
   end

@@ -1,11 +1,11 @@
 -- The compare-and-set that publishes. Refused (0) to whoever no longer holds the item.
--- ARGV: task, token, index, outcome (succeeded, failed, cancelled), body (JSON), max attempts
--- and, to succeed: decay of costs, job
+-- ARGV: task, token, index, outcome (succeeded, failed, cancelled), body (JSON), max attempts,
+-- retry seconds and, to succeed: decay of costs, job
 local task, index, outcome = ARGV[1], tonumber(ARGV[3]), ARGV[4]
 -- The same call again, because its answer was lost, maybe after the task is gone: the file is
 -- published and must stay.
 if outcome == 'succeeded' then
-  local state = load_state(ARGV[8], index)
+  local state = load_state(ARGV[9], index)
   if state.status == 'succeeded' and state.task_id == task
     and state.audio.audio_path == cjson.decode(ARGV[5]).audio_path then return 1 end
 end
@@ -25,7 +25,7 @@ if is_stopping(job) or outcome == 'cancelled' then
 end
 local body = cjson.decode(ARGV[5])
 if outcome == 'failed' then
-  fail_attempt(job, engine, own, state, body, tonumber(ARGV[6]))
+  fail_attempt(job, engine, own, state, body, tonumber(ARGV[6]), tonumber(ARGV[7]))
 else
   local characters = parse(own).characters
   state.audio = body
@@ -37,7 +37,7 @@ else
   measure('voicemill_device_seconds_total', 'engine=' .. engine, body.device_seconds)
   measure('voicemill_synthesis_seconds_sum', 'engine=' .. engine, body.device_seconds)
   measure('voicemill_synthesis_seconds_count', 'engine=' .. engine, 1)
-  observe_cost(engine, characters, body.device_seconds, tonumber(ARGV[7]))
+  observe_cost(engine, characters, body.device_seconds, tonumber(ARGV[8]))
 end
 if state.status ~= 'queued' then
   redis.call('HINCRBY', job_key(job), 'done_characters', parse(own).characters)

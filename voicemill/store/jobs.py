@@ -128,6 +128,17 @@ class JobStore(Connection):
             for index in indexes
         ]
 
+    def last_errors(self, job_id: str, indexes: Sequence[int]) -> dict[int, ItemError]:
+        """Why the attempt before failed, by index of the items that had one."""
+        with translated():
+            states = self._redis.hmget(key("job", job_id, "states"), [str(i) for i in indexes])
+        records = [json.loads(state) if state else {} for state in states]
+        return {
+            index: ItemError(**record["error"])
+            for index, record in zip(indexes, records, strict=True)
+            if record.get("error")
+        }
+
     def cancel(self, job_id: str) -> Job:
         """Cancel what waits at once, what runs at its next check; a terminal job stays as it is."""
         try:
