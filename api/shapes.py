@@ -68,6 +68,7 @@ class JobBody(TypedDict):
     cancelling_at: int | None
     cancelled_at: int | None
     expired_at: int | None
+    expires_at: int | None
     usage: Usage
     metadata: dict[str, str]
     urls: JobUrls

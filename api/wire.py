@@ -52,6 +52,7 @@ def job_body(job: Job, fleet: Snapshot | None) -> JobBody:
         "cancelling_at": whole(job.cancelling_at),
         "cancelled_at": whole(job.cancelled_at),
         "expired_at": whole(job.expired_at),
+        "expires_at": whole(job.expires_at),
         "usage": {
             "input_characters": job.input_characters,
             "audio_seconds": round(job.audio_seconds, 3),

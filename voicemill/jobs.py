@@ -53,14 +53,10 @@ class ItemStatus(StrEnum):
 
 JOB_TRANSITIONS: Mapping[JobStatus, frozenset[JobStatus]] = {
     JobStatus.VALIDATING: frozenset({JobStatus.QUEUED, JobStatus.FAILED, JobStatus.CANCELLED}),
-    JobStatus.QUEUED: frozenset(
-        {JobStatus.IN_PROGRESS, JobStatus.CANCELLING, JobStatus.CANCELLED, JobStatus.EXPIRED}
-    ),
-    JobStatus.IN_PROGRESS: frozenset(
-        {JobStatus.FINALIZING, JobStatus.CANCELLING, JobStatus.CANCELLED, JobStatus.EXPIRED}
-    ),
+    JobStatus.QUEUED: frozenset({JobStatus.IN_PROGRESS, JobStatus.CANCELLING}),
+    JobStatus.IN_PROGRESS: frozenset({JobStatus.FINALIZING, JobStatus.CANCELLING}),
     JobStatus.FINALIZING: frozenset({JobStatus.COMPLETED, JobStatus.FAILED}),
-    JobStatus.CANCELLING: frozenset({JobStatus.CANCELLED}),
+    JobStatus.CANCELLING: frozenset({JobStatus.CANCELLED, JobStatus.EXPIRED, JobStatus.FAILED}),
     JobStatus.COMPLETED: frozenset(),
     JobStatus.FAILED: frozenset(),
     JobStatus.CANCELLED: frozenset(),
@@ -197,6 +193,16 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
+class JobRules:
+    """When a job ends before all of its items have."""
+
+    deadline_seconds: float | None = None
+    """Time it has from when it was made live."""
+    max_failures: int | None = None
+    """Items that may fail; one more stops it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """What a client submitted and follows."""
 
@@ -213,6 +219,10 @@ class Job:
     cancelling_at: float | None = None
     cancelled_at: float | None = None
     expired_at: float | None = None
+    expires_at: float | None = None
+    """Its deadline."""
+    stops: Mapping[int, ItemStatus] = field(default_factory=dict)
+    """What items that waited ended as, by the run that was stopped; runs count from 1."""
     input_characters: int = 0
     done_characters: int = 0
     audio_seconds: float = 0.0

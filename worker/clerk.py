@@ -44,6 +44,7 @@ class Clerk:
         if reaped:
             logger.warning("%d leases ran out; their items go to others", reaped)
         self._store.abandon_unfinished(ABANDON_SECONDS)
+        self._store.expire_jobs()
         self._dispatcher.resend()
         self._dispatcher.admit()
 

@@ -12,8 +12,11 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from api.context import EXTENSION, MAX_WAITERS
+from api.submission import Submission
 from tests.api.fleet import Fleet
+from tests.support import TONE, wait_until
 from voicemill.jobs import ItemError
+from voicemill.settings import Settings
 from voicemill.store import Store
 
 Post = Callable[..., dict[str, Any]]
@@ -175,6 +178,59 @@ def test_no_jobs_is_an_empty_list(client: FlaskClient) -> None:
         "first_id": None,
         "last_id": None,
     }
+
+
+def test_a_job_may_have_a_deadline(client: FlaskClient, post: Post, store: Store) -> None:
+    job = post("Hello.", deadline_seconds=1)
+    assert job["expires_at"] - job["created_at"] in {1, 2}
+
+    wait_until(lambda: store.expire_jobs() == 1, what="the deadline")
+
+    job = client.get(job["urls"]["get"]).get_json()
+    assert (job["status"], job["request_counts"]["expired"]) == ("expired", 1)
+    item = client.get(f"{job['urls']['items']}/row-000001").get_json()
+    assert item["status"] == "expired"
+
+
+@pytest.mark.parametrize(
+    ("rules", "most"),
+    [
+        ({}, None),
+        ({"on_item_error": "continue"}, None),
+        ({"on_item_error": "stop"}, 0),
+        ({"on_item_error": "stop", "max_failures": 3}, 0),
+        ({"max_failures": 3}, 3),
+        ({"max_failures": "50%"}, 2),
+        ({"max_failures": "49%"}, 1),
+        ({"max_failures": "0%"}, 0),
+        ({"max_failures": "100%"}, 4),
+    ],
+)
+def test_how_many_items_may_fail_is_a_number_or_a_share(
+    rules: dict[str, Any], most: int | None, settings: Settings
+) -> None:
+    body = {"inputs": [{"input": text} for text in ("One.", "Two.", "Three.", "Four.")], **rules}
+
+    assert Submission({"tone": TONE}, settings).read(body)[2].max_failures == most
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"deadline_seconds": 0},
+        {"deadline_seconds": "soon"},
+        {"on_item_error": "maybe"},
+        {"max_failures": -1},
+        {"max_failures": "101%"},
+        {"max_failures": "5"},
+    ],
+)
+def test_a_rule_that_is_none_is_pointed_at(client: FlaskClient, rules: dict[str, Any]) -> None:
+    response = client.post("/v1/jobs", json={"inputs": [{"input": "Hello."}], **rules})
+
+    (name,) = rules
+    assert response.status_code == 422
+    assert {fault["pointer"] for fault in response.get_json()["errors"]} == {f"/{name}"}
 
 
 def test_cancelling_twice_gives_the_same_job(client: FlaskClient, post: Post) -> None:

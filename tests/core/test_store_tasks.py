@@ -9,12 +9,21 @@ import pytest
 from tests.support import TONE, inputs, wait_until
 from voicemill.costs import CostModel
 from voicemill.errors import StoreRefusedError, WorkerLostError
-from voicemill.jobs import ItemAudio, ItemError, ItemInput, ItemStatus, JobStatus, new_job_id
+from voicemill.jobs import (
+    ItemAudio,
+    ItemError,
+    ItemInput,
+    ItemStatus,
+    JobRules,
+    JobStatus,
+    new_job_id,
+)
 from voicemill.store import AdmittedTask, StartedTask, Store
 from voicemill.workers import ChildRecord
 
 SECOND_PER_ITEM = CostModel(1.0, 0.0)
 ERROR = ItemError("synthesis_failed", "It failed.", True)
+LASTING = ItemError("unsupported_characters", "No.", False)
 
 
 def audio(path: str = "/out/a.wav") -> ItemAudio:
@@ -28,9 +37,9 @@ def child(store: Store, name: str = "c1") -> str:
     return name
 
 
-def submit(store: Store, *texts: str, tenant: str = "default") -> str:
+def submit(store: Store, *texts: str, tenant: str = "default", **rules: Any) -> str:
     job_id = new_job_id()
-    store.create_job(job_id, tenant, inputs(*texts), {})
+    store.create_job(job_id, tenant, inputs(*texts), {}, JobRules(**rules))
     return job_id
 
 
@@ -291,6 +300,57 @@ def test_cancel_keeps_what_succeeded_and_counts_a_waiting_retry_once(store: Stor
     assert statuses == ["succeeded", "cancelled", "cancelled", "cancelled"]
 
 
+def test_a_job_past_its_deadline_expires_once_what_runs_has_stopped(store: Store) -> None:
+    child(store)
+    job_id = submit(store, *"abcd", deadline_seconds=0.2)
+    task = start(store, admit(store, most=1)[0])
+    store.start_items(task, [0], 60)
+    assert store.expire_jobs() == 0
+    wait_until(lambda: store.expire_jobs() == 1, what="the deadline")
+    job = store.job(job_id)
+    assert job.expires_at is not None
+    assert store.snapshot().at >= job.expires_at >= job.created_at + 0.2
+    assert (job.status, job.counts.expired, job.counts.in_progress) == (JobStatus.CANCELLING, 3, 1)
+    assert store.renew(task, 60) == "stopping"
+    assert not store.succeed_item(task, 0, audio())
+    job = store.job(job_id)
+    assert (job.status, job.counts.expired) == (JobStatus.EXPIRED, 4)
+    assert {item.status for item in store.items(job_id)} == {ItemStatus.EXPIRED}
+    assert store.expire_jobs() == 0
+
+
+def test_a_job_that_ended_before_its_deadline_stays_as_it_is(store: Store) -> None:
+    child(store)
+    job_id = submit(store, "a", deadline_seconds=0.01)
+    task = start(store, admit(store)[0])
+    store.start_items(task, [0], 60)
+    store.succeed_item(task, 0, audio())
+    wait_until(lambda: store.expire_jobs() == 1)
+    assert store.job(job_id).status is JobStatus.COMPLETED
+
+
+@pytest.mark.parametrize("allowed", [0, 1])
+def test_one_failed_item_too_many_stops_the_job(store: Store, allowed: int) -> None:
+    child(store)
+    job_id = submit(store, *"abcdef", max_failures=allowed)
+    task = start(store, admit(store, batch_seconds=9, most=1)[0])
+    assert task.indexes == (0, 1, 2)
+    store.start_items(task, [0, 1, 2], 60)
+    for index in range(allowed):
+        store.fail_item(task, index, LASTING, max_attempts=3)
+    assert store.job(job_id).status is JobStatus.IN_PROGRESS
+    store.fail_item(task, allowed, LASTING, max_attempts=3)
+    assert store.job(job_id).status is JobStatus.CANCELLING
+    assert not store.succeed_item(task, 2, audio())
+    store.end_task(task, max_attempts=3)
+    job = store.job(job_id)
+    assert (job.status, job.counts.failed) == (JobStatus.FAILED, allowed + 1)
+    assert job.counts.cancelled == 5 - allowed
+    statuses = [item.status.value for item in store.items(job_id)]
+    assert statuses == ["failed"] * (allowed + 1) + ["cancelled"] * (5 - allowed)
+    assert waiting(store) == (0, 0)
+
+
 def test_a_terminal_job_is_not_cancelled(store: Store) -> None:
     child(store)
     job_id = submit(store, "a")
@@ -409,7 +469,7 @@ def is_oldest(store: Store, job_id: str) -> bool:
 
 def test_a_submission_that_stops_half_way_fails_and_runs_nothing(store: Store) -> None:
     child(store)
-    store.run("create_job", "job_x", "default", "{}", '["tone"]')
+    store.run("create_job", "job_x", "default", "{}", '["tone"]', "", "")
     assert store.job("job_x").status is JobStatus.VALIDATING
     assert admit(store) == []
     assert store.abandon_unfinished(0) == 1

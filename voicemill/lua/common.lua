@@ -66,11 +66,19 @@ local function move_job(job, status)
   redis.call('HSET', job_key(job), 'status', status, status .. '_at', stamp())
 end
 
+local function set_deadline(job)
+  local seconds = tonumber(redis.call('HGET', job_key(job), 'deadline_seconds'))
+  if not seconds then return end
+  local at = string.format('%.6f', now() + seconds)
+  redis.call('HSET', job_key(job), 'expires_at', at)
+  redis.call('ZADD', P .. 'deadlines', at, job)
+end
+
 local function settle(job)
-  local fields = redis.call('HMGET', job_key(job), 'status', 'queued', 'in_progress', 'succeeded')
+  local fields = redis.call('HMGET', job_key(job), 'status', 'queued', 'in_progress', 'succeeded', 'ending')
   if tonumber(fields[2]) > 0 or tonumber(fields[3]) > 0 then return end
   if fields[1] == 'cancelling' then
-    move_job(job, 'cancelled')
+    move_job(job, fields[5])
   elseif fields[1] == 'in_progress' then
     move_job(job, 'finalizing')
     move_job(job, tonumber(fields[4]) > 0 and 'completed' or 'failed')
@@ -134,37 +142,12 @@ local function drop_waiting(job, engine)
   return items
 end
 
-local function is_stopping(job)
-  local status = redis.call('HGET', job_key(job), 'status')
-  return status == 'cancelling' or status == 'cancelled' or status == 'expired'
-end
-
-local function end_state(job, index, state, status, engine, code)
-  state.completed_at = now()
-  move_item(job, index, state, status)
-  measure('voicemill_items_total', 'engine=' .. engine .. ',outcome=' .. status .. ',code=' .. code, 1)
-end
-
--- Seconds until an item may be tried again: four times as long after each attempt, less up to a half
--- that differs from item to item. The first loss of a worker is no fault of the item.
-local function pause_after(job, index, state, retry_seconds)
-  if state.error.code == 'worker_lost' and state.attempts == 1 then return 0 end
-  local longest = math.min(LONGEST_PAUSE_SECONDS, retry_seconds * 4 ^ (state.attempts - 1))
-  local drawn = tonumber(string.sub(redis.sha1hex(job .. index .. state.attempts), 1, 8), 16) / 2 ^ 32
-  return longest * (1 - drawn / 2)
-end
-
--- Fail an attempt: the item goes back to the head of its queue, alone and after a pause, until its
--- attempts are used up.
-local function fail_attempt(job, engine, entry, state, failure, max_attempts, retry_seconds)
-  local index = parse(entry).index
-  state.error = failure
-  if failure.retryable and state.attempts < max_attempts and not is_stopping(job) then
-    move_item(job, index, state, 'queued')
-    requeue(job, engine, entry, true, pause_after(job, index, state, retry_seconds))
-  else
-    end_state(job, index, state, 'failed', engine, failure.code)
-  end
+-- What items of a job end as that is stopping; false for one that is not.
+local function stopped_as(job)
+  local fields = redis.call('HMGET', job_key(job), 'status', 'run')
+  local status = fields[1]
+  if status ~= 'cancelling' and status ~= 'cancelled' and status ~= 'expired' then return false end
+  return redis.call('HGET', job_key(job), 'stop:' .. fields[2])
 end
 
 local function forget_task(task, job, engine)
@@ -185,6 +168,66 @@ local function has_begun(task, index)
   return redis.call('HEXISTS', task_key(task), 'begun:' .. index) == 1
 end
 
+local function end_state(job, index, state, status, engine, code)
+  state.completed_at = now()
+  move_item(job, index, state, status)
+  measure('voicemill_items_total', 'engine=' .. engine .. ',outcome=' .. status .. ',code=' .. code, 1)
+end
+
+-- Stop a job: what waits ends at once, what runs at its next check; then the job ends as `ending`.
+local function stop_job(job, ending)
+  local fields = redis.call('HMGET', job_key(job), 'engines', 'run')
+  local status = ending == 'expired' and 'expired' or 'cancelled'
+  move_job(job, 'cancelling')
+  redis.call('HSET', job_key(job), 'ending', ending, 'stop:' .. fields[2], status)
+  for _, engine in ipairs(cjson.decode(fields[1])) do
+    local waiting = drop_waiting(job, engine)
+    if waiting > 0 then
+      redis.call('HINCRBY', job_key(job), 'queued', -waiting)
+      redis.call('HINCRBY', job_key(job), status, waiting)
+      count_waiting(job, engine, -waiting, -redis.call('HGET', job_key(job), 'waiting_characters:' .. engine))
+      measure('voicemill_items_total', 'engine=' .. engine .. ',outcome=' .. status .. ',code=', waiting)
+    end
+  end
+  for _, task in ipairs(redis.call('SMEMBERS', job_tasks_key(job))) do
+    local record = redis.call('HMGET', task_key(task), 'status', 'engine', 'entries')
+    for _, entry in ipairs(cjson.decode(record[3])) do
+      local index = parse(entry).index
+      local state = load_state(job, index)
+      if state.status == 'queued' and not has_begun(task, index) then
+        end_state(job, index, state, status, record[2], '')
+      end
+    end
+    if record[1] == 'admitted' then forget_task(task, job, record[2]) end
+  end
+  settle(job)
+end
+
+-- Seconds until an item may be tried again: four times as long after each attempt, less up to a half
+-- that differs from item to item. The first loss of a worker is no fault of the item.
+local function pause_after(job, index, state, retry_seconds)
+  if state.error.code == 'worker_lost' and state.attempts == 1 then return 0 end
+  local longest = math.min(LONGEST_PAUSE_SECONDS, retry_seconds * 4 ^ (state.attempts - 1))
+  local drawn = tonumber(string.sub(redis.sha1hex(job .. index .. state.attempts), 1, 8), 16) / 2 ^ 32
+  return longest * (1 - drawn / 2)
+end
+
+-- Fail an attempt: the item goes back to the head of its queue, alone and after a pause, until its
+-- attempts are used up.
+local function fail_attempt(job, engine, entry, state, failure, max_attempts, retry_seconds)
+  local index = parse(entry).index
+  state.error = failure
+  if failure.retryable and state.attempts < max_attempts and not stopped_as(job) then
+    move_item(job, index, state, 'queued')
+    requeue(job, engine, entry, true, pause_after(job, index, state, retry_seconds))
+  else
+    end_state(job, index, state, 'failed', engine, failure.code)
+    local fields = redis.call('HMGET', job_key(job), 'failed', 'max_failures')
+    local most = tonumber(fields[2])
+    if most and tonumber(fields[1]) > most and not stopped_as(job) then stop_job(job, 'failed') end
+  end
+end
+
 -- Take a task apart: started items lose their attempt, the others go back as they were.
 local function release(task, max_attempts, retry_seconds, code, message)
   local record = redis.call('HMGET', task_key(task), 'job', 'engine', 'entries')
@@ -196,15 +239,17 @@ local function release(task, max_attempts, retry_seconds, code, message)
     local parts = parse(entry)
     local state = load_state(job, parts.index)
     if state.status == 'in_progress' and state.task_id == task then
-      if is_stopping(job) then
-        end_state(job, parts.index, state, 'cancelled', engine, '')
+      local ending = stopped_as(job)
+      if ending then
+        end_state(job, parts.index, state, ending, engine, '')
       else
         local failure = {code = code, message = message, retryable = true}
         fail_attempt(job, engine, entry, state, failure, max_attempts, retry_seconds)
       end
     elseif state.status == 'queued' and not has_begun(task, parts.index) then
-      if is_stopping(job) then
-        end_state(job, parts.index, state, 'cancelled', engine, '')
+      local ending = stopped_as(job)
+      if ending then
+        end_state(job, parts.index, state, ending, engine, '')
       else
         requeue(job, engine, entry, parts.alone, 0)
       end

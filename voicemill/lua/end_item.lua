@@ -18,8 +18,9 @@ local own
 for _, entry in ipairs(cjson.decode(record[4])) do
   if parse(entry).index == index then own = entry end
 end
-if is_stopping(job) or outcome == 'cancelled' then
-  end_state(job, index, state, 'cancelled', engine, '')
+local ending = stopped_as(job)
+if ending or outcome == 'cancelled' then
+  end_state(job, index, state, ending or 'cancelled', engine, '')
   settle(job)
   return 0
 end

@@ -6,7 +6,7 @@ if record[1] ~= ARGV[2] then return nil end
 local job = record[2]
 redis.call('ZADD', P .. 'running', 'XX', now() + tonumber(ARGV[3]), task)
 local started, first_attempts = {}, 0
-if is_stopping(job) then return started end
+if stopped_as(job) then return started end
 local waits = redis.call('HMGET', job_key(job), 'status', 'created_at')
 if waits[1] == 'queued' then move_job(job, 'in_progress') end
 for position = 4, #ARGV do

@@ -20,6 +20,7 @@ from voicemill.jobs import (
     ItemInput,
     ItemStatus,
     Job,
+    JobRules,
     JobStatus,
     default_custom_id,
 )
@@ -27,6 +28,7 @@ from voicemill.store.connection import Connection, key, translated
 
 PAGE_ITEMS = 100
 APPEND_ITEMS = 1000
+NO_RULES = JobRules()
 COUNTS = ("total", "queued", "in_progress", "succeeded", "failed", "cancelled", "expired", "cached")
 TIMES = (
     "in_progress_at",
@@ -36,7 +38,9 @@ TIMES = (
     "cancelling_at",
     "cancelled_at",
     "expired_at",
+    "expires_at",
 )
+STOP = "stop:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,12 @@ class JobStore(Connection):
     """Creates, reads and cancels jobs."""
 
     def create_job(
-        self, job_id: str, tenant: str, items: Sequence[ItemInput], metadata: Mapping[str, str]
+        self,
+        job_id: str,
+        tenant: str,
+        items: Sequence[ItemInput],
+        metadata: Mapping[str, str],
+        rules: JobRules = NO_RULES,
     ) -> Job:
         """Store a job and make it live; it reads as ``validating`` until it is whole.
 
@@ -59,7 +68,9 @@ class JobStore(Connection):
         failed by the clerk; one that lives on after that gets ``StoreRefusedError``.
         """
         engines = sorted({item.model for item in items})
-        self.run("create_job", job_id, tenant, json.dumps(dict(metadata)), json.dumps(engines))
+        texts = (json.dumps(dict(metadata)), json.dumps(engines))
+        limits = (rules.max_failures, rules.deadline_seconds)
+        self.run("create_job", job_id, tenant, *texts, *("" if n is None else n for n in limits))
         for offset in range(0, len(items), APPEND_ITEMS):
             if not self.run("append_items", *append_arguments(job_id, offset, items)):
                 raise given_up(job_id)
@@ -148,6 +159,10 @@ class JobStore(Connection):
                 raise
         return self.job(job_id)
 
+    def expire_jobs(self, *, limit: int = 10) -> int:
+        """Stop jobs that are past their deadline; gives how many were looked at."""
+        return int(self.run("expire_jobs", limit))
+
     def abandon_unfinished(self, seconds: float, *, limit: int = 100) -> int:
         """Fail jobs that have been ``validating`` for ``seconds`` without a new page."""
         return int(self.run("abandon_job", seconds, limit))
@@ -218,6 +233,11 @@ def read_job(record: Mapping[bytes, bytes]) -> Job | None:
         counts=Counts(**{name: int(fields[name]) for name in COUNTS}),
         created_at=float(fields["created_at"]),
         **{name: float(fields[name]) for name in TIMES if name in fields},
+        stops={
+            int(name.removeprefix(STOP)): ItemStatus(value)
+            for name, value in fields.items()
+            if name.startswith(STOP)
+        },
         input_characters=int(fields["input_characters"]),
         done_characters=int(fields["done_characters"]),
         audio_seconds=float(fields["audio_seconds"]),
@@ -243,12 +263,7 @@ def read_item(job: Job, asked: ItemInput, state: bytes | None) -> Item:
         started_at=record.get("started_at"),
         completed_at=record.get("completed_at"),
     )
-    stopped = {
-        JobStatus.CANCELLING: ItemStatus.CANCELLED,
-        JobStatus.CANCELLED: ItemStatus.CANCELLED,
-        JobStatus.FAILED: ItemStatus.CANCELLED,
-        JobStatus.EXPIRED: ItemStatus.EXPIRED,
-    }
-    if item.status is ItemStatus.QUEUED and job.status in stopped:
-        return replace(item, status=stopped[job.status])
+    stopped = job.stops.get(record.get("run", 1))
+    if item.status is ItemStatus.QUEUED and stopped is not None:
+        return replace(item, status=stopped)
     return item
