@@ -178,6 +178,19 @@ class JobQuery(Query):
     )
 
 
+class DeleteQuery(Query):
+    """How to delete a job."""
+
+    cancel: bool = Field(False, description="Cancel it first if it has not ended.")
+
+
+class DeadLettersQuery(Query):
+    """Which failed items to list."""
+
+    limit: int = Field(100, ge=1, le=1000)
+    after: str | None = Field(None, description="The page before's last_id.")
+
+
 class VoicesQuery(Query):
     """Which voices to list."""
 

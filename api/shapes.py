@@ -45,6 +45,7 @@ class JobUrls(TypedDict):
 
     get: str
     cancel: str
+    retry: str
     items: str
 
 
@@ -58,6 +59,7 @@ class JobBody(TypedDict):
     object: Literal["speech.job"]
     status: JobStatus
     status_reason: StatusReason | None
+    run: int
     request_counts: RequestCounts
     progress: Progress
     created_at: int

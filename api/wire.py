@@ -42,6 +42,7 @@ def job_body(job: Job, fleet: Snapshot | None) -> JobBody:
         "object": "speech.job",
         "status": job.status,
         "status_reason": status_reason(job, fleet),
+        "run": job.run,
         "request_counts": RequestCounts(**job.counts.to_wire()),  # type: ignore[typeddict-item]
         "progress": {"percentage": percentage(job), "basis": "characters"},
         "created_at": int(job.created_at),
@@ -59,7 +60,12 @@ def job_body(job: Job, fleet: Snapshot | None) -> JobBody:
             "device_seconds": round(job.device_seconds, 3),
         },
         "metadata": dict(job.metadata),
-        "urls": {"get": url, "cancel": f"{url}/cancel", "items": f"{url}/items"},
+        "urls": {
+            "get": url,
+            "cancel": f"{url}/cancel",
+            "retry": f"{url}/retry",
+            "items": f"{url}/items",
+        },
     }
 
 

@@ -97,6 +97,15 @@ class MethodNotAllowedError(RequestError):
     http_status = 405
 
 
+class JobActiveError(RequestError):
+    """The job has not ended, and must have for this."""
+
+    code = "job_active"
+    title = "The job has not ended"
+    http_status = 409
+    retryable = True
+
+
 class NotReadyError(RequestError):
     """The item has no audio yet."""
 

@@ -84,7 +84,7 @@ ITEM_TRANSITIONS: Mapping[ItemStatus, frozenset[ItemStatus]] = {
 
 
 def is_terminal(status: JobStatus | ItemStatus) -> bool:
-    """True when nothing can change this status any more."""
+    """True when nothing but a retry can change this status any more."""
     if isinstance(status, JobStatus):
         return not JOB_TRANSITIONS[status]
     return not ITEM_TRANSITIONS[status]
@@ -221,8 +221,10 @@ class Job:
     expired_at: float | None = None
     expires_at: float | None = None
     """Its deadline."""
+    run: int = 1
+    """One more with each retry."""
     stops: Mapping[int, ItemStatus] = field(default_factory=dict)
-    """What items that waited ended as, by the run that was stopped; runs count from 1."""
+    """What items that waited ended as, by the run that was stopped."""
     input_characters: int = 0
     done_characters: int = 0
     audio_seconds: float = 0.0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
+import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 from voicemill.errors import DiskFullError, OutputError
 
 ITEMS_PER_FOLDER = 1000
+JOB_FOLDER = re.compile(r"[A-Za-z0-9_-]{1,64}")
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -56,6 +59,20 @@ def write_audio(path: Path, data: bytes) -> WrittenFile:
         kind = DiskFullError if error.errno in NO_ROOM else OutputError
         raise kind(f"{path} could not be written: {error.strerror}.") from error
     return WrittenFile(path, hashlib.sha256(data).hexdigest(), len(data))
+
+
+def remove_job(output_dir: Path, job_id: str) -> None:
+    """Remove all files of a job, and nothing outside its folder: no link is followed.
+
+    Raises ``OSError``; what is left then may be removed by another call.
+    """
+    if not JOB_FOLDER.fullmatch(job_id):
+        raise OSError(errno.EINVAL, "no name of a job's folder", job_id)
+    folder = output_dir / job_id
+    if folder.is_symlink():
+        folder.unlink(missing_ok=True)
+    elif folder.exists():
+        shutil.rmtree(folder)
 
 
 def sync_folder(folder: Path) -> None:

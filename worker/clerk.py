@@ -16,6 +16,7 @@ from voicemill.logs import configure_logging
 from voicemill.queue import Queue
 from voicemill.settings import Settings
 from voicemill.store import Store
+from worker.housekeeping import Housekeeper
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +66,10 @@ def main() -> None:
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
-    Clerk(Store.connect(settings.redis_url), Queue(settings), settings).run(stopping)
+    store = Store.connect(settings.redis_url)
+    housekeeper = Housekeeper(store, settings)
+    threading.Thread(target=housekeeper.run, args=(stopping,), name="housekeeper").start()
+    Clerk(store, Queue(settings), settings).run(stopping)
 
 
 if __name__ == "__main__":

@@ -276,3 +276,61 @@ def test_a_page_of_ten_thousand_inputs_is_one_job(client: FlaskClient, store: St
 
     assert job["request_counts"]["total"] == 10_000
     assert store.item(job["id"], "row-010000").input.text == "Line 9999."
+
+
+def test_what_failed_runs_again_on_request(client: FlaskClient, post: Post, fleet: Fleet) -> None:
+    job = post("Hello.", "Bye.")
+    assert client.post(job["urls"]["retry"]).get_json()["code"] == "job_active"
+    fleet.end({0: b"audio", 1: ItemError("silent_audio", "It is silent.", True)})
+    (dead,) = client.get("/v1/dead-letters").get_json()["data"]
+    assert (dead["job_id"], dead["custom_id"]) == (job["id"], "row-000002")
+    assert dead["error"]["code"] == "silent_audio"
+
+    response = client.post(job["urls"]["retry"])
+
+    again = response.get_json()
+    assert (response.status_code, again["status"], again["run"]) == (202, "queued", 2)
+    assert (again["request_counts"]["queued"], again["request_counts"]["completed"]) == (1, 1)
+    assert len(fleet.admitted()) == 1
+    assert client.get("/v1/dead-letters").get_json()["data"] == []
+    fleet.end({1: b"audio"})
+    assert client.get(job["urls"]["get"]).get_json()["request_counts"]["completed"] == 2
+
+
+def test_dead_letters_come_in_pages(client: FlaskClient, post: Post, fleet: Fleet) -> None:
+    post("One.", "Two.", "Three.")
+    fleet.end(dict.fromkeys(range(3), ItemError("silent_audio", "It is silent.", True)))
+
+    first = client.get("/v1/dead-letters?limit=2").get_json()
+    rest = client.get(f"/v1/dead-letters?limit=2&after={first['last_id']}").get_json()
+
+    assert (len(first["data"]), first["has_more"]) == (2, True)
+    both = [*first["data"], *rest["data"]]
+    assert sorted(item["index"] for item in both) == [0, 1, 2]
+    assert rest["has_more"] is False
+    assert client.get("/v1/dead-letters?after=job_9.0").status_code == 404
+
+
+def test_a_job_is_deleted_once_it_has_ended(client: FlaskClient, post: Post, fleet: Fleet) -> None:
+    job = post("Hello.")
+    url = job["urls"]["get"]
+    refused = client.delete(url)
+    assert (refused.status_code, refused.get_json()["code"]) == (409, "job_active")
+    fleet.end({0: b"audio"})
+
+    assert client.delete(url).status_code == 204
+
+    assert client.get(url).status_code == client.delete(url).status_code == 404
+    assert client.get(f"{job['urls']['items']}/row-000001/audio").status_code == 404
+    assert client.get("/v1/jobs").get_json()["data"] == []
+
+
+def test_a_job_that_goes_on_is_cancelled_and_deleted_if_both_are_asked_for(
+    client: FlaskClient, post: Post, store: Store
+) -> None:
+    job = post("Hello.")
+
+    assert client.delete(f"{job['urls']['get']}?cancel=true").status_code == 204
+
+    assert client.get(job["urls"]["get"]).status_code == 404
+    assert store.removals() == [job["id"]]

@@ -9,6 +9,7 @@ local function job_key(job) return P .. 'job:' .. job end
 local function states_key(job) return P .. 'job:' .. job .. ':states' end
 local function queue_key(job, engine) return P .. 'job:' .. job .. ':queue:' .. engine end
 local function delayed_key(job, engine) return P .. 'job:' .. job .. ':delayed:' .. engine end
+local function failed_key(job, engine) return P .. 'job:' .. job .. ':failed:' .. engine end
 local function job_tasks_key(job) return P .. 'job:' .. job .. ':tasks' end
 local function task_key(task) return P .. 'task:' .. task end
 
@@ -47,12 +48,24 @@ end
 
 local function load_state(job, index)
   local record = redis.call('HGET', states_key(job), index)
-  if record then return cjson.decode(record) end
-  return {status = 'queued', attempts = 0}
+  if not record then return {status = 'queued', attempts = 0, run = 1} end
+  local state = cjson.decode(record)
+  -- What failed in an earlier run of its job waits again, and its attempts count anew.
+  if state.status == 'failed' and state.run < tonumber(redis.call('HGET', job_key(job), 'run')) then
+    state.status, state.run, state.base = 'queued', state.run + 1, state.attempts
+  end
+  return state
 end
+
+-- Attempts of an item in this run of its job.
+local function tries(state) return state.attempts - (state.base or 0) end
 
 local function save_state(job, index, state)
   redis.call('HSET', states_key(job), index, cjson.encode(state))
+end
+
+local function is_terminal(status)
+  return status == 'completed' or status == 'failed' or status == 'cancelled' or status == 'expired'
 end
 
 local function move_item(job, index, state, status)
@@ -206,10 +219,20 @@ end
 -- Seconds until an item may be tried again: four times as long after each attempt, less up to a half
 -- that differs from item to item. The first loss of a worker is no fault of the item.
 local function pause_after(job, index, state, retry_seconds)
-  if state.error.code == 'worker_lost' and state.attempts == 1 then return 0 end
-  local longest = math.min(LONGEST_PAUSE_SECONDS, retry_seconds * 4 ^ (state.attempts - 1))
+  if state.error.code == 'worker_lost' and tries(state) == 1 then return 0 end
+  local longest = math.min(LONGEST_PAUSE_SECONDS, retry_seconds * 4 ^ (tries(state) - 1))
   local drawn = tonumber(string.sub(redis.sha1hex(job .. index .. state.attempts), 1, 8), 16) / 2 ^ 32
   return longest * (1 - drawn / 2)
+end
+
+-- Keep a failed item at hand, for those who look and for another run.
+local function keep_failed(job, engine, entry)
+  local parts = parse(entry)
+  local fields = redis.call('HMGET', job_key(job), 'tenant', 'seq')
+  redis.call('RPUSH', failed_key(job, engine), table.concat({parts.index, parts.characters, parts.key, 0}, '\t'))
+  redis.call('HINCRBY', job_key(job), 'failed_characters:' .. engine, parts.characters)
+  redis.call('HINCRBY', job_key(job), 'done_characters', parts.characters)
+  redis.call('ZADD', P .. 'dead:' .. fields[1], fields[2], job)
 end
 
 -- Fail an attempt: the item goes back to the head of its queue, alone and after a pause, until its
@@ -217,11 +240,12 @@ end
 local function fail_attempt(job, engine, entry, state, failure, max_attempts, retry_seconds)
   local index = parse(entry).index
   state.error = failure
-  if failure.retryable and state.attempts < max_attempts and not stopped_as(job) then
+  if failure.retryable and tries(state) < max_attempts and not stopped_as(job) then
     move_item(job, index, state, 'queued')
     requeue(job, engine, entry, true, pause_after(job, index, state, retry_seconds))
   else
     end_state(job, index, state, 'failed', engine, failure.code)
+    keep_failed(job, engine, entry)
     local fields = redis.call('HMGET', job_key(job), 'failed', 'max_failures')
     local most = tonumber(fields[2])
     if most and tonumber(fields[1]) > most and not stopped_as(job) then stop_job(job, 'failed') end

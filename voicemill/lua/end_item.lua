@@ -38,10 +38,8 @@ else
   measure('voicemill_device_seconds_total', 'engine=' .. engine, body.device_seconds)
   measure('voicemill_synthesis_seconds_sum', 'engine=' .. engine, body.device_seconds)
   measure('voicemill_synthesis_seconds_count', 'engine=' .. engine, 1)
+  redis.call('HINCRBY', job_key(job), 'done_characters', characters)
   observe_cost(engine, characters, body.device_seconds, tonumber(ARGV[8]))
-end
-if state.status ~= 'queued' then
-  redis.call('HINCRBY', job_key(job), 'done_characters', parse(own).characters)
 end
 settle(job)
 return 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import redis
@@ -23,6 +23,7 @@ from voicemill.jobs import (
     JobRules,
     JobStatus,
     default_custom_id,
+    is_terminal,
 )
 from voicemill.store.connection import Connection, key, translated
 
@@ -224,7 +225,7 @@ def append_arguments(
 def read_job(record: Mapping[bytes, bytes]) -> Job | None:
     """The job a hash holds; nothing for none, or for one of a schema we don't know."""
     fields = {name.decode(): value.decode() for name, value in record.items()}
-    if fields.get("schema") != str(SCHEMA):
+    if fields.get("schema") != str(SCHEMA) or "deleted" in fields:
         return None
     return Job(
         id=fields["id"],
@@ -233,6 +234,7 @@ def read_job(record: Mapping[bytes, bytes]) -> Job | None:
         counts=Counts(**{name: int(fields[name]) for name in COUNTS}),
         created_at=float(fields["created_at"]),
         **{name: float(fields[name]) for name in TIMES if name in fields},
+        run=int(fields["run"]),
         stops={
             int(name.removeprefix(STOP)): ItemStatus(value)
             for name, value in fields.items()
@@ -248,22 +250,26 @@ def read_job(record: Mapping[bytes, bytes]) -> Job | None:
 
 
 def read_item(job: Job, asked: ItemInput, state: bytes | None) -> Item:
-    """An item from its input and its state; one that waits in a stopped job reads as stopped."""
+    """An item from its input and its state.
+
+    One that failed before a retry reads as waiting, one that waits in a stopped job as stopped.
+    """
     record: dict[str, Any] = json.loads(state) if state else {}
+    status, run = ItemStatus(record.get("status", "queued")), record.get("run", 1)
+    if status is ItemStatus.FAILED and run < job.run:
+        status, run = ItemStatus.QUEUED, run + 1
+    if status is ItemStatus.QUEUED:
+        status = job.stops.get(run, status)
     audio, error = record.get("audio"), record.get("error")
-    item = Item(
+    return Item(
         job_id=job.id,
         input=asked,
-        status=ItemStatus(record.get("status", "queued")),
+        status=status,
         attempts=record.get("attempts", 0),
         task_id=record.get("task_id"),
         audio=ItemAudio(**audio) if audio else None,
         error=ItemError(**error) if error else None,
         cached=record.get("cached", False),
         started_at=record.get("started_at"),
-        completed_at=record.get("completed_at"),
+        completed_at=record.get("completed_at") if is_terminal(status) else None,
     )
-    stopped = job.stops.get(record.get("run", 1))
-    if item.status is ItemStatus.QUEUED and stopped is not None:
-        return replace(item, status=stopped)
-    return item
