@@ -254,6 +254,11 @@ class Settings:
     lease_seconds: float = setting(
         "60", parse_seconds, "A worker not heard of for this long has lost its items to others."
     )
+    cancel_grace_seconds: float | None = setting(
+        "30",
+        parse_optional_seconds,
+        "A child that has not let go of a stopped job's item by then is killed; or off.",
+    )
     min_batch_limit_seconds: float = setting(
         "120", parse_seconds, "A batch that takes longer may be hung; its child may be killed."
     )

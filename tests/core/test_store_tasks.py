@@ -286,6 +286,23 @@ def test_cancel_stops_what_waits_at_once_and_what_runs_at_its_end(store: Store) 
     assert {item.status for item in store.items(job_id)} == {ItemStatus.CANCELLED}
 
 
+def test_who_holds_on_to_a_stopped_job_is_overdue_after_a_while(store: Store) -> None:
+    child(store, "c1")
+    child(store, "c2")
+    stopped, other = submit(store, "a"), submit(store, "b")
+    held = [start(store, task, f"c{n}") for n, task in enumerate(admit(store), 1)]
+    for task in held:
+        store.start_items(task, [0], 60)
+    assert [task.job_id for task in held] == [stopped, other]
+    assert store.overdue_children(["c1", "c2"], 0) == set(), "nobody is told to stop"
+    store.cancel(stopped)
+    assert store.overdue_children(["c1", "c2"], 60) == set()
+    wait_until(lambda: store.overdue_children(["c1", "c2"], 0.05) == {"c1"})
+    store.release_child("c1", "tone", max_attempts=3, error=WorkerLostError("It was killed."))
+    assert store.job(stopped).status is JobStatus.CANCELLED
+    assert store.overdue_children(["c1", "c2"], 0) == set()
+
+
 def test_cancel_keeps_what_succeeded_and_counts_a_waiting_retry_once(store: Store) -> None:
     child(store)
     job_id = submit(store, *"abcd")

@@ -125,6 +125,10 @@ class TaskStore(Connection):
         failed = (max_attempts, retry_seconds, error.code, error.message)
         return bool(self.run("release_child", child_id, engine, *failed))
 
+    def overdue_children(self, children: Sequence[str], seconds: float) -> set[str]:
+        """Those of these children that hold a task of a job that has been stopping so long."""
+        return {child.decode() for child in self.run("overdue_children", seconds, *children)}
+
     def stale_admitted(self, seconds: float, *, limit: int = 100) -> list[AdmittedTask]:
         """Tasks sent ``seconds`` ago or earlier and not started."""
         found = self.run("stale_admitted", seconds, limit)
