@@ -49,7 +49,14 @@ class JobUrls(TypedDict):
     items: str
 
 
-StatusReason = Literal["no_workers", "queue_paused"]
+StatusReason = Literal[
+    "no_workers",
+    "queue_paused",
+    "disk_full",
+    "output_denied",
+    "output_read_only",
+    "output_missing",
+]
 
 
 class JobBody(TypedDict):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 from api.shapes import (
     DataT,
@@ -75,7 +75,16 @@ def status_reason(job: Job, fleet: Snapshot | None) -> StatusReason | None:
         return None
     if fleet.paused:
         return "queue_paused"
-    return "no_workers" if any(not fleet.slots.get(engine, 0) for engine in job.engines) else None
+    for engine in job.engines:
+        if not fleet.slots.get(engine, 0):
+            return trouble_of(fleet, engine) or "no_workers"
+    return None
+
+
+def trouble_of(fleet: Snapshot, engine: str) -> StatusReason | None:
+    """What keeps the children of an engine from taking work, where they say so."""
+    troubles = (child.get("trouble") for child in fleet.children if child.get("engine") == engine)
+    return next((cast(StatusReason, trouble) for trouble in troubles if trouble), None)
 
 
 def percentage(job: Job) -> float:

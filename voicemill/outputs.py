@@ -8,14 +8,29 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from voicemill.errors import DiskFullError, OutputError
+from voicemill.errors import (
+    AccessDeniedError,
+    DiskFullError,
+    MountMissingError,
+    OutputError,
+    ReadOnlyError,
+    StorageError,
+)
 
 ITEMS_PER_FOLDER = 1000
 JOB_FOLDER = re.compile(r"[A-Za-z0-9_-]{1,64}")
-NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
+REFUSALS: Mapping[int, type[StorageError]] = {
+    errno.ENOSPC: DiskFullError,
+    errno.EDQUOT: DiskFullError,
+    errno.EACCES: AccessDeniedError,
+    errno.EPERM: AccessDeniedError,
+    errno.EROFS: ReadOnlyError,
+}
+"""What the operating system says when it is not the file's fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +53,7 @@ def audio_path(
 def write_audio(path: Path, data: bytes) -> WrittenFile:
     """Write a file so that it is there whole or not at all, even after a power cut.
 
-    Raises ``OutputError`` or ``DiskFullError`` with the reason the operating system gave.
+    Raises ``OutputError``, or a ``StorageError`` where the folder as such takes nothing.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,9 +71,15 @@ def write_audio(path: Path, data: bytes) -> WrittenFile:
             raise
         sync_folder(path.parent)
     except OSError as error:
-        kind = DiskFullError if error.errno in NO_ROOM else OutputError
+        kind = REFUSALS.get(error.errno or 0, OutputError)
         raise kind(f"{path} could not be written: {error.strerror}.") from error
     return WrittenFile(path, hashlib.sha256(data).hexdigest(), len(data))
+
+
+def storage_error(error: OSError, folder: Path) -> StorageError:
+    """What it means that the output folder can't be looked at or written to."""
+    kind = REFUSALS.get(error.errno or 0, MountMissingError)
+    return kind(f"{folder} can't be written to: {error.strerror}.")
 
 
 def remove_job(output_dir: Path, job_id: str) -> None:

@@ -275,7 +275,7 @@ class Settings:
         "604800", parse_seconds, "How long Celery keeps a task's result."
     )
     free_space_floor_mb: int = setting(
-        "500", parse_megabytes, "Below this much free disk (MiB) the stack is not ready; or off."
+        "500", parse_megabytes, "Below this much free disk (MiB) nothing new is spoken; or off."
     )
     max_input_characters: int = setting("100000", parse_count, "Characters one input may have.")
     flower_port: int = setting("5555", parse_port, "Port Flower listens on; 0 takes a free one.")

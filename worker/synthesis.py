@@ -9,19 +9,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
+from pathlib import Path
 from typing import Any, ParamSpec
 
 from voicemill.errors import (
-    DiskFullError,
     EnginePoisonedError,
     NoSpeakableTextError,
     OutOfMemoryError,
+    StorageError,
     SynthesisError,
     VoicemillError,
 )
 from voicemill.jobs import ItemAudio, ItemError, ItemInput, ItemStatus
-from voicemill.outputs import audio_path, write_audio
+from voicemill.outputs import WrittenFile, audio_path, write_audio
 from voicemill.settings import Settings
+from voicemill.storage import Storage
 from voicemill.store import StartedTask, Store
 from voicemill.voices import Capabilities
 from worker import audio, segments
@@ -84,15 +86,16 @@ class Synthesizer:
         capabilities: Capabilities,
         settings: Settings,
         vitals: Vitals,
+        storage: Storage,
     ) -> None:
         self._store = store
         self._engine = engine
         self._capabilities = capabilities
         self._settings = settings
         self._vitals = vitals
+        self._storage = storage
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="writer")
         self._waiting = threading.BoundedSemaphore(WRITES_AHEAD)
-        self._disk_is_full = False
         self.poisoned = False
         """True once the engine said that this process can't go on."""
 
@@ -100,11 +103,10 @@ class Synthesizer:
         """Speak what the task carries and close it; one outcome for each item that was begun."""
         asked = self._patiently(self._store.inputs, task.job_id, task.indexes)
         endings: list[Future[Outcome]] = []
-        self._disk_is_full = False
         with LeaseKeeper(self._store, task, self._settings.lease_seconds) as lease:
             try:
                 for group in groups(asked, self._capabilities.max_batch):
-                    if lease.is_over or self.poisoned or self._disk_is_full:
+                    if lease.is_over or self.poisoned or self._storage.trouble is not None:
                         break
                     for attempt in self._synthesize(task, group, lease):
                         endings.append(self._finish_later(task, attempt))
@@ -239,7 +241,7 @@ class Synthesizer:
             attempt.number,
             item.response_format,
         )
-        written = write_audio(path, audio.encode(samples, rate, item.response_format))
+        written = self._write(path, audio.encode(samples, rate, item.response_format))
         published = ItemAudio(
             audio_path=str(written.path),
             sha256=written.sha256,
@@ -263,6 +265,13 @@ class Synthesizer:
             published.sha256,
         )
 
+    def _write(self, path: Path, data: bytes) -> WrittenFile:
+        try:
+            self._storage.check()
+            return write_audio(path, data)
+        except StorageError as error:
+            raise self._storage.refused(error, len(data)) from error
+
     def _fail(self, task: StartedTask, attempt: Attempt, error: VoicemillError) -> Outcome:
         logger.warning(
             "job %s item %d attempt %d: %s",
@@ -271,8 +280,11 @@ class Synthesizer:
             attempt.number,
             error.code,
         )
-        self._disk_is_full |= isinstance(error, DiskFullError)
         failure = ItemError(error.code, error.message, error.retryable)
+        if isinstance(error, StorageError):
+            self._patiently(self._store.return_item, task, attempt.item.index, failure)
+            custom_id = attempt.item.custom_id
+            return Outcome(task.job_id, custom_id, ItemStatus.QUEUED, error=asdict(failure))
         self._patiently(
             self._store.fail_item,
             task,

@@ -8,6 +8,7 @@ from tests.support import inputs
 from voicemill.costs import CostModel
 from voicemill.jobs import ItemStatus
 from voicemill.settings import Settings
+from voicemill.storage import Storage
 from voicemill.store import Store
 from voicemill.workers import ChildRecord
 from worker.engines import load_engine
@@ -25,12 +26,20 @@ class OneChild:
 
     def __init__(self, store: Store, url: str, folder: Path) -> None:
         self._store = store
-        settings = Settings(redis_url=url, engine="tone", output_dir=folder, retry_seconds=None)
+        settings = Settings(
+            redis_url=url,
+            engine="tone",
+            output_dir=folder,
+            retry_seconds=None,
+            free_space_floor_mb=0,
+        )
         engine = load_engine("tone")
         capabilities = engine.load({"memory_characters": MEMORY_CHARACTERS})
         store.publish_engine(capabilities)
         self.vitals = Vitals(settings, engine)
-        self._synthesizer = Synthesizer(store, engine, capabilities, settings, self.vitals)
+        storage = Storage(store, settings)
+        assert storage.look() is None
+        self._synthesizer = Synthesizer(store, engine, capabilities, settings, self.vitals, storage)
 
     def run_next(self) -> tuple[int, ...]:
         """Speak the next batch; gives the indexes of its items."""

@@ -1,5 +1,5 @@
 -- The compare-and-set that publishes. Refused (0) to whoever no longer holds the item.
--- ARGV: task, token, index, outcome (succeeded, failed, cancelled), body (JSON), max attempts,
+-- ARGV: task, token, index, outcome (succeeded, failed, returned, cancelled), body (JSON), max attempts,
 -- retry seconds and, to succeed: decay of costs, job
 local task, index, outcome = ARGV[1], tonumber(ARGV[3]), ARGV[4]
 -- The same call again, because its answer was lost, maybe after the task is gone: the file is
@@ -25,7 +25,12 @@ if ending or outcome == 'cancelled' then
   return 0
 end
 local body = cjson.decode(ARGV[5])
-if outcome == 'failed' then
+if outcome == 'returned' then
+  state.attempts = state.attempts - 1
+  state.error = body
+  move_item(job, index, state, 'queued')
+  requeue(job, engine, own, parse(own).alone, 0)
+elseif outcome == 'failed' then
   fail_attempt(job, engine, own, state, body, tonumber(ARGV[6]), tonumber(ARGV[7]))
 else
   local characters = parse(own).characters

@@ -1,10 +1,10 @@
-"""What is taken away: deleted jobs."""
+"""What is taken away, and from which folder."""
 
 from __future__ import annotations
 
 import redis
 
-from voicemill.store.connection import Connection, translated
+from voicemill.store.connection import Connection, key, translated
 
 REWRITE_SECONDS = 3600.0
 """How long deleted texts may stay in the append-only file."""
@@ -20,6 +20,18 @@ class RemovalStore(Connection):
     def purge(self, job_id: str) -> None:
         """Forget a deleted job whose files are gone."""
         self.run("purge_job", job_id, REWRITE_SECONDS)
+
+    def output_marker(self, folder: str) -> str | None:
+        """What marks the output folder at this path; nothing before audio was written there."""
+        with translated():
+            marker = self._redis.hget(key("outputs"), folder)
+        return None if marker is None else str(marker.decode())
+
+    def keep_output_marker(self, folder: str, marker: str) -> str:
+        """Keep what marks an output folder; gives what was kept first."""
+        with translated():
+            self._redis.hsetnx(key("outputs"), folder, marker)
+        return self.output_marker(folder) or marker
 
     def rewrite_append_only_file(self) -> bool:
         """Have Redis write its file anew, without what was deleted, when that is due."""

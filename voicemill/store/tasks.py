@@ -95,6 +95,11 @@ class TaskStore(Connection):
         body = json.dumps(asdict(error))
         return bool(self.run("end_item", *mine, "failed", body, max_attempts, retry_seconds))
 
+    def return_item(self, task: StartedTask, index: int, error: ItemError) -> bool:
+        """Give an item back as if it had not been begun; ``error`` says why."""
+        body = json.dumps(asdict(error))
+        return bool(self.run("end_item", task.id, task.token, index, "returned", body, 0, 0))
+
     def cancel_item(self, task: StartedTask, index: int) -> None:
         """Note that an item was stopped because its job was."""
         self.run("end_item", task.id, task.token, index, "cancelled", "null", 0, 0)
