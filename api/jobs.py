@@ -26,6 +26,7 @@ from api.shapes import ItemBody, JobBody, ListBody
 from api.submission import Submission
 from api.wire import item_body, job_body, page, retry_after
 from voicemill.errors import (
+    DataRemovedError,
     JobActiveError,
     JobNotFoundError,
     PayloadTooLargeError,
@@ -132,7 +133,7 @@ def cancel(job_id: str) -> Response:
         summary="Run the failed items of a job that has ended once more",
         tag="jobs",
         answers={202: Answer("The job as it stands now.", JobBody, headers=RETRY_AFTER)},
-        problems=(JobNotFoundError, JobActiveError),
+        problems=(JobNotFoundError, JobActiveError, DataRemovedError),
     )
 )
 def retry(job_id: str) -> Response:

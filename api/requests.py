@@ -129,12 +129,22 @@ class JobInput(Delivery):
     metadata: Metadata | None = None
 
 
+class Expiry(Body):
+    """How long something is kept."""
+
+    anchor: Literal["completed_at"] = Field("completed_at", description="The end of the job.")
+    seconds: float = Field(ge=60, le=366 * DAY)
+
+
 class JobDefaults(Delivery):
     """What a job says beside its inputs."""
 
     metadata: Metadata | None = None
     deadline_seconds: float | None = Field(
         None, ge=1, le=30 * DAY, description="What has not ended so long from now expires."
+    )
+    output_expires_after: Expiry | None = Field(
+        None, description="How long audio and texts are kept once the job has ended."
     )
     on_item_error: Literal["continue", "stop"] | None = Field(
         None, description="`stop` is short for `max_failures` 0."

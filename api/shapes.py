@@ -78,6 +78,8 @@ class JobBody(TypedDict):
     cancelled_at: int | None
     expired_at: int | None
     expires_at: int | None
+    output_expires_at: int | None
+    data_removed: bool
     usage: Usage
     metadata: dict[str, str]
     urls: JobUrls

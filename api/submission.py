@@ -54,7 +54,7 @@ class Submission:
             self.defaults = without_nulls(job)
             self.defaults_model_is_bad = "model" in bad
             metadata = job.metadata or {}
-            rules = rules_of(job, len(inputs))
+            rules = rules_of(job, len(inputs), self.settings.retention_seconds)
         items = [self.item(index, one) for index, one in enumerate(inputs)]
         if self.faults:
             # A wrong default is found once for every input that takes it.
@@ -153,9 +153,14 @@ class Submission:
         )
 
 
-def rules_of(job: JobDefaults, count: int) -> JobRules:
-    """What a job of so many items says of its early end; the stricter of two limits counts."""
+def rules_of(job: JobDefaults, count: int, retention_seconds: float) -> JobRules:
+    """What a job of so many items says of its end; the stricter of two limits counts."""
     most = job.max_failures
     if isinstance(most, str):
         most = count * int(most.removesuffix("%")) // 100
-    return JobRules(job.deadline_seconds, 0 if job.on_item_error == "stop" else most)
+    kept = job.output_expires_after
+    return JobRules(
+        job.deadline_seconds,
+        0 if job.on_item_error == "stop" else most,
+        retention_seconds if kept is None else kept.seconds,
+    )

@@ -54,6 +54,8 @@ def job_body(job: Job, fleet: Snapshot | None) -> JobBody:
         "cancelled_at": whole(job.cancelled_at),
         "expired_at": whole(job.expired_at),
         "expires_at": whole(job.expires_at),
+        "output_expires_at": whole(job.output_expires_at),
+        "data_removed": job.data_removed,
         "usage": {
             "input_characters": job.input_characters,
             "audio_seconds": round(job.audio_seconds, 3),

@@ -131,6 +131,14 @@ class AudioGoneError(RequestError):
     http_status = 410
 
 
+class DataRemovedError(RequestError):
+    """The texts of the job were kept for as long as they should be, and are gone."""
+
+    code = "data_removed"
+    title = "The job's audio and texts were removed"
+    http_status = 410
+
+
 class PayloadTooLargeError(RequestError):
     """More bytes or more inputs than one request may carry."""
 

@@ -194,12 +194,14 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class JobRules:
-    """When a job ends before all of its items have."""
+    """When a job ends before all of its items have, and what is kept of it then."""
 
     deadline_seconds: float | None = None
     """Time it has from when it was made live."""
     max_failures: int | None = None
     """Items that may fail; one more stops it."""
+    output_expires_after: float | None = None
+    """Seconds that audio and texts are kept after its end; for ever where nothing is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +223,9 @@ class Job:
     expired_at: float | None = None
     expires_at: float | None = None
     """Its deadline."""
+    output_expires_at: float | None = None
+    data_removed: bool = False
+    """Its audio and texts are gone."""
     run: int = 1
     """One more with each retry."""
     stops: Mapping[int, ItemStatus] = field(default_factory=dict)

@@ -272,7 +272,13 @@ class Settings:
         "30", parse_seconds, "Time a stopping worker has to finish the batch in hand."
     )
     retention_seconds: float = setting(
-        "604800", parse_seconds, "How long Celery keeps a task's result."
+        "604800",
+        parse_seconds,
+        "How long audio and texts are kept after a job's end, where it does not say "
+        "(`output_expires_after`), and Celery's results.",
+    )
+    sweep_seconds: float = setting(
+        "3600", parse_seconds, "Age of a file that no record points to when it is removed."
     )
     free_space_floor_mb: int = setting(
         "500", parse_megabytes, "Below this much free disk (MiB) nothing new is spoken; or off."

@@ -8,7 +8,9 @@ import threading
 from voicemill import outputs
 from voicemill.errors import StoreRefusedError, StoreUnavailableError
 from voicemill.settings import Settings
+from voicemill.storage import claim, read_marker
 from voicemill.store import Store
+from worker.sweep import Sweep
 
 logger = logging.getLogger(__name__)
 
@@ -21,14 +23,43 @@ class Housekeeper:
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
         self._settings = settings
+        self._sweep = Sweep(store, settings.output_dir, settings.sweep_seconds)
 
     def tick(self) -> None:
-        """One round; raises what the store raises."""
+        """One round; raises what the store raises.
+
+        Nothing is done to a folder that is not the one that audio was written to.
+        """
+        if not self._is_at_hand():
+            return
+        self._remove_deleted()
+        self._remove_expired()
+        try:
+            self._sweep.step()
+        except OSError as error:
+            logger.warning("the output folder is not swept: %s", error)
+        self._store.rewrite_append_only_file()
+
+    def _is_at_hand(self) -> bool:
+        folder = self._settings.output_dir
+        try:
+            marker = claim(self._store, folder)
+            return read_marker(folder) == marker
+        except OSError:
+            return False
+
+    def _remove_deleted(self) -> None:
         for job_id in self._store.removals():
             if self._removed(job_id):
                 self._store.purge(job_id)
                 logger.info("job %s was deleted and is gone", job_id)
-        self._store.rewrite_append_only_file()
+
+    def _remove_expired(self) -> None:
+        for job_id in self._store.expired_outputs():
+            if self._removed(job_id):
+                self._store.remove_texts(job_id)
+                self._store.outputs_removed(job_id)
+                logger.info("the audio and texts of job %s have expired and are gone", job_id)
 
     def run(self, stopping: threading.Event) -> None:
         """Go round until told to stop; a store that is away is waited for."""

@@ -334,3 +334,34 @@ def test_a_job_that_goes_on_is_cancelled_and_deleted_if_both_are_asked_for(
 
     assert client.get(job["urls"]["get"]).status_code == 404
     assert store.removals() == [job["id"]]
+
+
+def test_outputs_are_kept_for_as_long_as_the_job_or_the_setting_says(
+    client: FlaskClient, post: Post, fleet: Fleet, settings: Settings
+) -> None:
+    own = post("Hello.", output_expires_after={"anchor": "completed_at", "seconds": 3600})
+    default = post("Hello.")
+    assert (own["output_expires_at"], own["data_removed"]) == (None, False)
+    fleet.end({0: b"audio"})
+
+    for job, seconds in ((own, 3600), (default, settings.retention_seconds)):
+        body = client.get(job["urls"]["get"]).get_json()
+        assert body["output_expires_at"] - body["completed_at"] in {seconds, seconds + 1}
+
+
+def test_expired_outputs_are_gone_and_their_job_is_not(
+    client: FlaskClient, post: Post, fleet: Fleet, store: Store
+) -> None:
+    job = post("Hello.", "Bye.")
+    paths = fleet.end({0: b"audio", 1: ItemError("silent_audio", "It is silent.", True)})
+    store._redis.zadd("voicemill:expiries", {job["id"]: 0})
+    assert store.expired_outputs() == [job["id"]]
+    for path in paths:
+        if path is not None:
+            path.unlink()
+
+    assert client.get(job["urls"]["get"]).get_json()["data_removed"] is True
+    gone = client.get(f"{job['urls']['items']}/row-000001/audio")
+    assert (gone.status_code, gone.get_json()["code"]) == (410, "audio_gone")
+    again = client.post(job["urls"]["retry"])
+    assert (again.status_code, again.get_json()["code"]) == (410, "data_removed")

@@ -161,7 +161,8 @@ def test_a_deleted_job_is_unknown_at_once_and_leaves_nothing_but_its_name(
 
     assert store.removals() == []
     assert [name for name in client.keys("*") if b"job_1" in name] == []
-    assert client.zrange("voicemill:removed", 0, -1) == [b"job_1"]
+    assert store.was_removed("job_1")
+    assert not store.was_removed("job_2")
 
 
 def test_a_job_that_runs_is_removed_once_it_has_ended(store: Store) -> None:

@@ -79,6 +79,16 @@ local function move_job(job, status)
   redis.call('HSET', job_key(job), 'status', status, status .. '_at', stamp())
 end
 
+-- A job has ended; its audio and texts are kept for a while.
+local function end_job(job, status)
+  move_job(job, status)
+  local seconds = tonumber(redis.call('HGET', job_key(job), 'output_expires_after'))
+  if not seconds then return end
+  local at = string.format('%.6f', now() + seconds)
+  redis.call('HSET', job_key(job), 'output_expires_at', at)
+  redis.call('ZADD', P .. 'expiries', at, job)
+end
+
 local function set_deadline(job)
   local seconds = tonumber(redis.call('HGET', job_key(job), 'deadline_seconds'))
   if not seconds then return end
@@ -91,10 +101,10 @@ local function settle(job)
   local fields = redis.call('HMGET', job_key(job), 'status', 'queued', 'in_progress', 'succeeded', 'ending')
   if tonumber(fields[2]) > 0 or tonumber(fields[3]) > 0 then return end
   if fields[1] == 'cancelling' then
-    move_job(job, fields[5])
+    end_job(job, fields[5])
   elseif fields[1] == 'in_progress' then
     move_job(job, 'finalizing')
-    move_job(job, tonumber(fields[4]) > 0 and 'completed' or 'failed')
+    end_job(job, tonumber(fields[4]) > 0 and 'completed' or 'failed')
   end
 end
 
@@ -282,6 +292,11 @@ local function release(task, max_attempts, retry_seconds, code, message)
   forget_task(task, job, engine)
   settle(job)
   return 1
+end
+
+-- Have the append-only file written anew some time from now, if that is not planned already.
+local function rewrite_in(seconds)
+  redis.call('SET', P .. 'rewrite_at', now() + tonumber(seconds), 'NX')
 end
 
 -- Records of the workers or children that were heard of lately.

@@ -1,4 +1,6 @@
--- Forget a job whose files are gone; that it was here is remembered. ARGV: job, seconds until the AOF is rewritten
+-- Forget a job whose files are gone, but for its name: who was frozen may still write a file.
+-- ARGV: job, seconds until the AOF is rewritten
+local REMEMBERED = 100000
 local job = ARGV[1]
 local record = redis.call('HMGET', job_key(job), 'engines', 'deleted')
 if record[2] ~= '1' then return redis.call('ZREM', P .. 'removals', job) end
@@ -12,7 +14,9 @@ end
 local all = job_key(job)
 redis.call('UNLINK', all, states_key(job), job_tasks_key(job), all .. ':pages', all .. ':ids')
 redis.call('ZREM', P .. 'deadlines', job)
+redis.call('ZREM', P .. 'expiries', job)
 redis.call('ZREM', P .. 'removals', job)
 redis.call('ZADD', P .. 'removed', stamp(), job)
-redis.call('SET', P .. 'rewrite_at', now() + tonumber(ARGV[2]), 'NX')
+redis.call('ZREMRANGEBYRANK', P .. 'removed', 0, -REMEMBERED - 1)
+rewrite_in(ARGV[2])
 return 1

@@ -40,6 +40,7 @@ TIMES = (
     "cancelled_at",
     "expired_at",
     "expires_at",
+    "output_expires_at",
 )
 STOP = "stop:"
 
@@ -70,7 +71,7 @@ class JobStore(Connection):
         """
         engines = sorted({item.model for item in items})
         texts = (json.dumps(dict(metadata)), json.dumps(engines))
-        limits = (rules.max_failures, rules.deadline_seconds)
+        limits = (rules.max_failures, rules.deadline_seconds, rules.output_expires_after)
         self.run("create_job", job_id, tenant, *texts, *("" if n is None else n for n in limits))
         for offset in range(0, len(items), APPEND_ITEMS):
             if not self.run("append_items", *append_arguments(job_id, offset, items)):
@@ -131,7 +132,7 @@ class JobStore(Connection):
         with translated():
             bodies = self._redis.hmget(key("job", job_id, "pages"), [str(n) for n in numbers])
         pages = {
-            number: json.loads(zlib.decompress(body))
+            number: unpacked(body)
             for number, body in zip(numbers, bodies, strict=True)
             if body is not None
         }
@@ -206,8 +207,7 @@ def append_arguments(
     pages: list[str | int | bytes] = []
     for start in range(0, len(added), PAGE_ITEMS):
         page = added[start : start + PAGE_ITEMS]
-        body = json.dumps([item.to_record() for item in page], ensure_ascii=False)
-        pages += [(offset + start) // PAGE_ITEMS, zlib.compress(body.encode("utf-8"), 6)]
+        pages += [(offset + start) // PAGE_ITEMS, packed([item.to_record() for item in page])]
     named = [item for item in added if item.custom_id != default_custom_id(item.index)]
     ids: list[str | int | bytes] = [part for item in named for part in (item.custom_id, item.index)]
     entries: list[str | int | bytes] = []
@@ -222,6 +222,17 @@ def append_arguments(
     ]
 
 
+def packed(records: Sequence[Mapping[str, Any]]) -> bytes:
+    """A page of inputs as it is stored."""
+    return zlib.compress(json.dumps(records, ensure_ascii=False).encode("utf-8"), 6)
+
+
+def unpacked(body: bytes) -> list[dict[str, Any]]:
+    """The records of a page."""
+    records: list[dict[str, Any]] = json.loads(zlib.decompress(body))
+    return records
+
+
 def read_job(record: Mapping[bytes, bytes]) -> Job | None:
     """The job a hash holds; nothing for none, or for one of a schema we don't know."""
     fields = {name.decode(): value.decode() for name, value in record.items()}
@@ -234,6 +245,7 @@ def read_job(record: Mapping[bytes, bytes]) -> Job | None:
         counts=Counts(**{name: int(fields[name]) for name in COUNTS}),
         created_at=float(fields["created_at"]),
         **{name: float(fields[name]) for name in TIMES if name in fields},
+        data_removed="data_removed" in fields,
         run=int(fields["run"]),
         stops={
             int(name.removeprefix(STOP)): ItemStatus(value)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import redis
 
-from voicemill.errors import JobActiveError, JobNotFoundError
+from voicemill.errors import DataRemovedError, JobActiveError, JobNotFoundError
 from voicemill.jobs import Item, Job
 from voicemill.store.connection import key, translated
 from voicemill.store.jobs import JobStore
@@ -79,6 +79,8 @@ class ReplayStore(JobStore):
         try:
             self.run(script, job_id, *args)
         except redis.exceptions.ResponseError as error:
-            if "JOBACTIVE" not in str(error):
-                raise
-            raise JobActiveError(f"The job {job_id} has not ended; cancel it first.") from error
+            if "JOBACTIVE" in str(error):
+                raise JobActiveError(f"The job {job_id} has not ended; cancel it first.") from error
+            if "DATAREMOVED" in str(error):
+                raise DataRemovedError(f"The texts of {job_id} are gone; submit them.") from error
+            raise
