@@ -142,6 +142,15 @@ def parse_optional_text(text: str) -> str | None:
     return None if text in OFF else text
 
 
+def parse_switch(text: str) -> bool:
+    """``on`` or ``off``."""
+    if text in OFF:
+        return False
+    if text in {"on", "1"}:
+        return True
+    raise ValueError("on or off")
+
+
 def parse_options(text: str) -> Mapping[str, Any]:
     """A JSON object."""
     try:
@@ -178,6 +187,9 @@ class Settings:
     )
     redis_url: str = setting(
         "redis://127.0.0.1:6379/0", parse_text, "The Redis (or Valkey) that holds all records."
+    )
+    redis_check: bool = setting(
+        "on", parse_switch, "Start on no Redis that evicts records or has no append-only file."
     )
     host: str = setting("127.0.0.1", parse_text, "Address the API listens on.")
     port: int = setting("8080", parse_port, "Port the API listens on; 0 takes a free one.")
@@ -319,6 +331,8 @@ class Settings:
             value = getattr(self, one.name)
             if value is None:
                 text = "off"
+            elif isinstance(value, bool):
+                text = "on" if value else "off"
             elif isinstance(value, Mapping):
                 text = json.dumps(dict(value))
             elif one.metadata["parse"] is parse_share:

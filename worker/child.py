@@ -63,6 +63,8 @@ class Child:
         self.id = child_id
         self._node = node
         self._store = Store.connect(settings.redis_url)
+        if settings.redis_check:
+            patiently(settings.load_timeout_seconds, self._store.refuse_forgetful)
         self._dispatcher = Dispatcher(self._store, Queue(settings), settings)
         self._engine = load_engine(settings.engine)
         began = time.perf_counter()

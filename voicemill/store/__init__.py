@@ -5,6 +5,7 @@ processes may call at once. Keys are computed inside the scripts: one Redis
 (or Valkey) server, not a Cluster.
 """
 
+from voicemill.store.durability import DurabilityStore
 from voicemill.store.fleet import FleetStore
 from voicemill.store.jobs import JobPage
 from voicemill.store.removal import RemovalStore
@@ -14,7 +15,7 @@ from voicemill.store.tasks import AdmittedTask, StartedTask, TaskStore
 __all__ = ["AdmittedTask", "DeadLetter", "JobPage", "StartedTask", "Store"]
 
 
-class Store(ReplayStore, TaskStore, FleetStore, RemovalStore):
+class Store(ReplayStore, TaskStore, FleetStore, RemovalStore, DurabilityStore):
     """All records of one stack.
 
     Every method raises ``StoreUnavailableError`` when Redis does not answer in
