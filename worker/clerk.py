@@ -87,7 +87,10 @@ def main() -> None:
         wait_for_durable(store, stopping)
     housekeeper = Housekeeper(store, settings)
     threading.Thread(target=housekeeper.run, args=(stopping,), name="housekeeper").start()
-    Clerk(store, Queue(settings), settings).run(stopping)
+    try:
+        Clerk(store, Queue(settings), settings).run(stopping)
+    finally:
+        stopping.set()
 
 
 if __name__ == "__main__":

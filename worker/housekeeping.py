@@ -62,12 +62,21 @@ class Housekeeper:
                 logger.info("the audio and texts of job %s have expired and are gone", job_id)
 
     def run(self, stopping: threading.Event) -> None:
-        """Go round until told to stop; a store that is away is waited for."""
-        while not stopping.wait(PAUSE_SECONDS):
-            try:
-                self.tick()
-            except (StoreUnavailableError, StoreRefusedError) as error:
-                logger.warning("nothing removed this time: %s", error)
+        """Go round until told to stop; a store that is away is waited for.
+
+        Whatever else ends it ends the clerk, which is then started again.
+        """
+        try:
+            while not stopping.wait(PAUSE_SECONDS):
+                self._try()
+        finally:
+            stopping.set()
+
+    def _try(self) -> None:
+        try:
+            self.tick()
+        except (StoreUnavailableError, StoreRefusedError) as error:
+            logger.warning("nothing removed this time: %s", error)
 
     def _removed(self, job_id: str) -> bool:
         try:

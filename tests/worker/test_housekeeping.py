@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -308,3 +310,30 @@ def test_nothing_is_removed_from_a_folder_that_is_not_ours(
 
     assert theirs.exists()
     assert store.removals() == ["job_1"], "its own files may come back"
+
+
+def test_a_clerk_stops_jobs_at_their_deadline_and_removes_what_was_deleted(
+    store: Store, redis_url: str, folder: Path
+) -> None:
+    store.publish_engine(TONE)
+    store.create_job("job_1", "default", inputs("a"), {}, JobRules(deadline_seconds=0.01))
+    store.create_job("job_2", "default", inputs("a"), {})
+    store.delete("job_2", cancel=True)
+    spoken(folder, "job_2")
+    clerk = subprocess.Popen(
+        [sys.executable, "-m", "worker.clerk"],
+        cwd=Path(__file__).resolve().parents[2],
+        env={
+            **os.environ,
+            "VOICEMILL_REDIS_URL": redis_url,
+            "VOICEMILL_OUTPUT_DIR": str(folder),
+        },
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(lambda: store.job("job_1").status is JobStatus.EXPIRED, what="the deadline")
+        wait_until(lambda: not (folder / "job_2").exists(), what="the end of the files")
+        wait_until(lambda: store.was_removed("job_2"), what="the end of the record")
+    finally:
+        clerk.terminate()
+        assert clerk.wait(10) == 0
