@@ -13,11 +13,21 @@ from flask import Blueprint, Response, jsonify, request
 
 from api.context import TENANT, context
 from api.openapi import Answer, Operation, describe
-from api.requests import JobCreate, JobQuery, JobsQuery, read_json, read_query
-from api.shapes import JobBody, ListBody
+from api.requests import (
+    DeadLettersQuery,
+    DeleteQuery,
+    JobCreate,
+    JobQuery,
+    JobsQuery,
+    read_json,
+    read_query,
+)
+from api.shapes import ItemBody, JobBody, ListBody
 from api.submission import Submission
-from api.wire import job_body, page, retry_after
+from api.wire import item_body, job_body, page, retry_after
 from voicemill.errors import (
+    DataRemovedError,
+    JobActiveError,
     JobNotFoundError,
     PayloadTooLargeError,
     RequestError,
@@ -54,8 +64,8 @@ def create() -> Response:
     """Store a job, let in what may run, and answer at once."""
     here = context()
     raw = read_json(request)
-    items, metadata = Submission(here.store.engines(), here.settings).read(raw)
-    job = here.store.create_job(new_job_id(), TENANT, items, metadata)
+    items, metadata, rules = Submission(here.store.engines(), here.settings).read(raw)
+    job = here.store.create_job(new_job_id(), TENANT, items, metadata, rules)
     logger.info("job %s created with %d items", job.id, len(items))
     return accepted(job)
 
@@ -115,6 +125,63 @@ def cancel(job_id: str) -> Response:
     job = context().store.cancel(find_job(job_id).id)
     logger.info("job %s cancelled by its client", job.id)
     return answer(job, fleet_for([job]))
+
+
+@blueprint.post("/v1/jobs/<job_id>/retry")
+@describe(
+    Operation(
+        summary="Run the failed items of a job that has ended once more",
+        tag="jobs",
+        answers={202: Answer("The job as it stands now.", JobBody, headers=RETRY_AFTER)},
+        problems=(JobNotFoundError, JobActiveError, DataRemovedError),
+    )
+)
+def retry(job_id: str) -> Response:
+    """Queue what failed; what succeeded stays, and so does a job without failed items."""
+    job = context().store.retry(find_job(job_id).id)
+    logger.info("job %s runs again, for %d items", job.id, job.counts.queued)
+    return accepted(job)
+
+
+@blueprint.delete("/v1/jobs/<job_id>")
+@describe(
+    Operation(
+        summary="Delete a job with its audio and texts",
+        tag="jobs",
+        query=DeleteQuery,
+        answers={204: Answer("It is gone, its files within seconds.")},
+        problems=(JobNotFoundError, JobActiveError),
+    )
+)
+def delete(job_id: str) -> Response:
+    """Hide the job at once and have the rest removed."""
+    query = read_query(DeleteQuery, request)
+    job = find_job(job_id)
+    context().store.delete(job.id, cancel=query.cancel)
+    logger.info("job %s deleted by its client", job.id)
+    return Response(status=HTTPStatus.NO_CONTENT)
+
+
+@blueprint.get("/v1/dead-letters")
+@describe(
+    Operation(
+        summary="List items that failed for good, of the newest job first",
+        tag="jobs",
+        query=DeadLettersQuery,
+        answers={
+            200: Answer("A page of items; retry their job to run them again.", ListBody[ItemBody])
+        },
+        problems=(JobNotFoundError,),
+    )
+)
+def dead_letters() -> Response:
+    """One page of the failed items of all jobs."""
+    query = read_query(DeadLettersQuery, request)
+    found = context().store.dead_letters(TENANT, after=query.after, limit=query.limit + 1)
+    shown = found[: query.limit]
+    bodies = [item_body(letter.item) for letter in shown]
+    ids = [letter.id for letter in shown]
+    return jsonify(page(bodies, ids, has_more=len(found) > len(shown)))
 
 
 def find_job(job_id: str) -> Job:

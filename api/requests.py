@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar, cast
 
 from flask import Request
 from gunicorn.http.errors import ParseException  # type: ignore[import-untyped]
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    WithJsonSchema,
+)
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from voicemill.errors import (
@@ -30,7 +39,9 @@ MAX_MEMBERS: Final = 100
 """Members of one JSON object; more would only be a long list of faults."""
 MAX_FAULTS: Final = 10_000
 """Faults told in full; behind them each input that is wrong is still told of, by its first."""
+DAY: Final = 24 * 60 * 60
 MAX_SEED: Final = 2**32 - 1
+SHARE: Final = "(100|[0-9]{1,2})%"
 
 
 def check_unicode(text: str) -> str:
@@ -61,6 +72,29 @@ Metadata = Annotated[
         Annotated[Text, Field(max_length=512)],
     ],
     Field(max_length=16, description="Up to 16 pairs that are kept and given back."),
+]
+
+
+def check_most_failures(value: Any) -> int | str:
+    """A whole number, or a share such as ``5%``."""
+    is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    if is_number or (isinstance(value, str) and re.fullmatch(SHARE, value)):
+        return cast(int | str, value)
+    raise PydanticCustomError(InputError.code, "give a number of items, or a share such as 5%")
+
+
+MostFailures = Annotated[
+    int | str,
+    PlainValidator(check_most_failures),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0},
+                {"type": "string", "pattern": f"^{SHARE}$"},
+            ],
+            "examples": ["5%", 100],
+        }
+    ),
 ]
 
 
@@ -95,10 +129,29 @@ class JobInput(Delivery):
     metadata: Metadata | None = None
 
 
+class Expiry(Body):
+    """How long something is kept."""
+
+    anchor: Literal["completed_at"] = Field("completed_at", description="The end of the job.")
+    seconds: float = Field(ge=60, le=366 * DAY)
+
+
 class JobDefaults(Delivery):
     """What a job says beside its inputs."""
 
     metadata: Metadata | None = None
+    deadline_seconds: float | None = Field(
+        None, ge=1, le=30 * DAY, description="What has not ended so long from now expires."
+    )
+    output_expires_after: Expiry | None = Field(
+        None, description="How long audio and texts are kept once the job has ended."
+    )
+    on_item_error: Literal["continue", "stop"] | None = Field(
+        None, description="`stop` is short for `max_failures` 0."
+    )
+    max_failures: MostFailures | None = Field(
+        None, description="One failed item more, by number or share, stops the job."
+    )
 
 
 class JobCreate(JobDefaults):
@@ -133,6 +186,19 @@ class JobQuery(Query):
     wait: float = Field(
         0, ge=0, le=60, allow_inf_nan=False, description="Seconds to wait for the job to end."
     )
+
+
+class DeleteQuery(Query):
+    """How to delete a job."""
+
+    cancel: bool = Field(False, description="Cancel it first if it has not ended.")
+
+
+class DeadLettersQuery(Query):
+    """Which failed items to list."""
+
+    limit: int = Field(100, ge=1, le=1000)
+    after: str | None = Field(None, description="The page before's last_id.")
 
 
 class VoicesQuery(Query):

@@ -45,10 +45,18 @@ class JobUrls(TypedDict):
 
     get: str
     cancel: str
+    retry: str
     items: str
 
 
-StatusReason = Literal["no_workers", "queue_paused"]
+StatusReason = Literal[
+    "no_workers",
+    "queue_paused",
+    "disk_full",
+    "output_denied",
+    "output_read_only",
+    "output_missing",
+]
 
 
 class JobBody(TypedDict):
@@ -58,6 +66,7 @@ class JobBody(TypedDict):
     object: Literal["speech.job"]
     status: JobStatus
     status_reason: StatusReason | None
+    run: int
     request_counts: RequestCounts
     progress: Progress
     created_at: int
@@ -68,6 +77,9 @@ class JobBody(TypedDict):
     cancelling_at: int | None
     cancelled_at: int | None
     expired_at: int | None
+    expires_at: int | None
+    output_expires_at: int | None
+    data_removed: bool
     usage: Usage
     metadata: dict[str, str]
     urls: JobUrls

@@ -23,7 +23,7 @@ from voicemill.errors import (
     PayloadTooLargeError,
     TextTooLongError,
 )
-from voicemill.jobs import ItemInput, check_custom_id, check_text, default_custom_id
+from voicemill.jobs import ItemInput, JobRules, check_custom_id, check_text, default_custom_id
 from voicemill.settings import Settings
 from voicemill.voices import Capabilities
 
@@ -40,8 +40,8 @@ class Submission:
         self.defaults: Mapping[str, Any] = {}
         self.defaults_model_is_bad = False
 
-    def read(self, raw: object) -> tuple[list[ItemInput], Mapping[str, str]]:
-        """The items and the job's metadata.
+    def read(self, raw: object) -> tuple[list[ItemInput], Mapping[str, str], JobRules]:
+        """The items, the job's metadata, and when it ends before its time.
 
         Raises ``InvalidInputError`` with every fault, or ``PayloadTooLargeError``.
         """
@@ -49,15 +49,17 @@ class Submission:
         head = {key: raw[key] for key in raw if key != "inputs"} if isinstance(raw, dict) else raw
         job, bad = read_part(JobDefaults, head, "", self.faults)
         metadata: Mapping[str, str] = {}
+        rules = JobRules()
         if job is not None:
             self.defaults = without_nulls(job)
             self.defaults_model_is_bad = "model" in bad
             metadata = job.metadata or {}
+            rules = rules_of(job, len(inputs), self.settings.retention_seconds)
         items = [self.item(index, one) for index, one in enumerate(inputs)]
         if self.faults:
             # A wrong default is found once for every input that takes it.
             raise InvalidInputError(list(dict.fromkeys(self.faults)))
-        return [item for item in items if item is not None], metadata
+        return [item for item in items if item is not None], metadata, rules
 
     def inputs_of(self, raw: object) -> list[Any]:
         """The raw inputs; none where there is nothing to go through."""
@@ -149,3 +151,16 @@ class Submission:
                 f"No worker has offered the model {item.model[:80]!r}; there is: {names}."
             ),
         )
+
+
+def rules_of(job: JobDefaults, count: int, retention_seconds: float) -> JobRules:
+    """What a job of so many items says of its end; the stricter of two limits counts."""
+    most = job.max_failures
+    if isinstance(most, str):
+        most = count * int(most.removesuffix("%")) // 100
+    kept = job.output_expires_after
+    return JobRules(
+        job.deadline_seconds,
+        0 if job.on_item_error == "stop" else most,
+        retention_seconds if kept is None else kept.seconds,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 from api.shapes import (
     DataT,
@@ -42,6 +42,7 @@ def job_body(job: Job, fleet: Snapshot | None) -> JobBody:
         "object": "speech.job",
         "status": job.status,
         "status_reason": status_reason(job, fleet),
+        "run": job.run,
         "request_counts": RequestCounts(**job.counts.to_wire()),  # type: ignore[typeddict-item]
         "progress": {"percentage": percentage(job), "basis": "characters"},
         "created_at": int(job.created_at),
@@ -52,13 +53,21 @@ def job_body(job: Job, fleet: Snapshot | None) -> JobBody:
         "cancelling_at": whole(job.cancelling_at),
         "cancelled_at": whole(job.cancelled_at),
         "expired_at": whole(job.expired_at),
+        "expires_at": whole(job.expires_at),
+        "output_expires_at": whole(job.output_expires_at),
+        "data_removed": job.data_removed,
         "usage": {
             "input_characters": job.input_characters,
             "audio_seconds": round(job.audio_seconds, 3),
             "device_seconds": round(job.device_seconds, 3),
         },
         "metadata": dict(job.metadata),
-        "urls": {"get": url, "cancel": f"{url}/cancel", "items": f"{url}/items"},
+        "urls": {
+            "get": url,
+            "cancel": f"{url}/cancel",
+            "retry": f"{url}/retry",
+            "items": f"{url}/items",
+        },
     }
 
 
@@ -68,7 +77,16 @@ def status_reason(job: Job, fleet: Snapshot | None) -> StatusReason | None:
         return None
     if fleet.paused:
         return "queue_paused"
-    return "no_workers" if any(not fleet.slots.get(engine, 0) for engine in job.engines) else None
+    for engine in job.engines:
+        if not fleet.slots.get(engine, 0):
+            return trouble_of(fleet, engine) or "no_workers"
+    return None
+
+
+def trouble_of(fleet: Snapshot, engine: str) -> StatusReason | None:
+    """What keeps the children of an engine from taking work, where they say so."""
+    troubles = (child.get("trouble") for child in fleet.children if child.get("engine") == engine)
+    return next((cast(StatusReason, trouble) for trouble in troubles if trouble), None)
 
 
 def percentage(job: Job) -> float:

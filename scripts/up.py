@@ -39,8 +39,9 @@ from scripts.stack.parts import (
 from scripts.stack.readiness import Readiness, redis_answers
 from scripts.stack.signals import Signals
 from scripts.stack.supervisor import Supervisor
-from voicemill.errors import SettingsError
+from voicemill.errors import SettingsError, StoreUnavailableError
 from voicemill.settings import PREFIX, Settings
+from voicemill.store import Store
 
 logger = logging.getLogger("up")
 
@@ -142,7 +143,7 @@ def run(settings: Settings, environ: Mapping[str, str]) -> None:
         try:
             named = environ.get(REDIS_URL, "").strip()
             if named and not home.starts_redis_at(named):
-                wait_for_foreign_redis(supervisor, settings.redis_url)
+                wait_for_foreign_redis(supervisor, settings.redis_url, check=settings.redis_check)
             else:
                 redis = held.enter_context(ports.reserve_for(home, "redis", "127.0.0.1", 0))
                 settings = start_redis(supervisor, home, settings, environ, ports.port_of(redis))
@@ -154,13 +155,21 @@ def run(settings: Settings, environ: Mapping[str, str]) -> None:
             logger.info("stopping; the worker has %g s for what it holds", settings.stop_seconds)
 
 
-def wait_for_foreign_redis(supervisor: Supervisor, url: str) -> None:
-    """Refuse to start on a Redis that does not answer."""
+def wait_for_foreign_redis(supervisor: Supervisor, url: str, *, check: bool) -> None:
+    """Refuse to start on a Redis that does not answer, or would lose jobs."""
     if not supervisor.wait_for(lambda: redis_answers(url), FOREIGN_REDIS_SECONDS):
         raise CannotStartError(
             f"The Redis that {REDIS_URL} names does not answer; start it, correct the URL and "
             "password, or unset the variable to have one started here."
         )
+    if check:
+        store = Store.connect(url)
+        try:
+            store.refuse_forgetful()
+        except StoreUnavailableError as error:
+            raise CannotStartError(error.message) from error
+        finally:
+            store.close()
 
 
 def start_redis(

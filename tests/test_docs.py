@@ -75,7 +75,9 @@ def test_every_make_target_that_is_named_exists(page: Path) -> None:
     assert set(MAKE.findall(page.read_text("utf-8"))) <= targets
 
 
-@pytest.mark.parametrize("name", ["settings", "errors", "architecture", "decisions", "operations"])
+@pytest.mark.parametrize(
+    "name", ["settings", "errors", "architecture", "decisions", "operations", "failures"]
+)
 def test_the_readme_leads_to_every_page(name: str) -> None:
     assert f"(docs/{name}.md)" in read("README.md")
 
@@ -105,3 +107,18 @@ def test_the_state_machines_in_the_architecture_are_those_of_the_code() -> None:
         section = page.partition(heading)[2].partition("\n##")[0]
         drawn = set(re.findall(r"^\s*(\w+) --> (\w+)$", section, re.MULTILINE))
         assert drawn == {(a.value, b.value) for a, after in table.items() for b in after}
+
+
+def test_every_row_of_the_fault_table_names_a_test_that_exists() -> None:
+    page = read("docs/failures.md")
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    faults = [row for row in rows if not row.startswith(("| What fails", "| ---"))]
+    named = [re.findall(r"`(tests/[\w/]+\.py)::(\w+)` \|$", row) for row in faults]
+    assert [row for row, tests in zip(faults, named, strict=True) if len(tests) != 1] == []
+    missing = [
+        (file, test)
+        for ((file, test),) in named
+        if not re.search(rf"^def {test}\(", read(file), re.MULTILINE)
+    ]
+    assert missing == []
+    assert len(faults) > 30

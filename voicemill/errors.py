@@ -97,6 +97,15 @@ class MethodNotAllowedError(RequestError):
     http_status = 405
 
 
+class JobActiveError(RequestError):
+    """The job has not ended, and must have for this."""
+
+    code = "job_active"
+    title = "The job has not ended"
+    http_status = 409
+    retryable = True
+
+
 class NotReadyError(RequestError):
     """The item has no audio yet."""
 
@@ -119,6 +128,14 @@ class AudioGoneError(RequestError):
 
     code = "audio_gone"
     title = "The audio was removed"
+    http_status = 410
+
+
+class DataRemovedError(RequestError):
+    """The texts of the job were kept for as long as they should be, and are gone."""
+
+    code = "data_removed"
+    title = "The job's audio and texts were removed"
     http_status = 410
 
 
@@ -328,11 +345,39 @@ class OutputError(SynthesisError):
     title = "The audio could not be written"
 
 
-class DiskFullError(SynthesisError):
-    """The disk, or a quota on it, has no room for the audio; the rest of the batch is not tried."""
+class StorageError(SynthesisError):
+    """The output folder takes no audio now, whatever the item; it costs no attempt."""
+
+    code = "storage_failed"
+    title = "The output folder takes no audio"
+
+
+class DiskFullError(StorageError):
+    """The disk, or a quota on it, has no room for the audio."""
 
     code = "disk_full"
     title = "The disk is full"
+
+
+class AccessDeniedError(StorageError):
+    """The worker may not write to the output folder."""
+
+    code = "output_denied"
+    title = "The output folder may not be written to"
+
+
+class ReadOnlyError(StorageError):
+    """The output folder is on a file system that is mounted read-only."""
+
+    code = "output_read_only"
+    title = "The output folder is read-only"
+
+
+class MountMissingError(StorageError):
+    """The output folder is gone, or what is there now is another (an empty mount point)."""
+
+    code = "output_missing"
+    title = "The output folder is missing"
 
 
 class WorkerLostError(SynthesisError):

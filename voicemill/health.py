@@ -157,6 +157,9 @@ def why_none(snapshot: Snapshot, settings: Settings) -> str:
     loaded = sum(child["engine"] == settings.engine for child in snapshot.children)
     if loaded and snapshot.draining:
         return f"{loaded} of {settings.engine} are loaded and drain; resume their worker."
+    for child in snapshot.children:
+        if child.get("engine") == settings.engine and child.get("trouble_detail"):
+            return str(child["trouble_detail"])
     return f"No child of {settings.engine} is ready; see the worker's log."
 
 
@@ -167,6 +170,8 @@ def warnings_of(snapshot: Snapshot) -> Iterator[str]:
     for name in snapshot.draining:
         yield f"{name} is draining: it takes no work until it is resumed."
     for child in snapshot.children:
+        if child.get("trouble_detail"):
+            yield f"Child {child['pid']} of {child['node']}: {child['trouble_detail']}"
         for reason in child.get("over_by_nature", ()):
             yield (
                 f"Child {child['pid']} of {child['node']} is over the limit of {reason} when it is "

@@ -53,14 +53,10 @@ class ItemStatus(StrEnum):
 
 JOB_TRANSITIONS: Mapping[JobStatus, frozenset[JobStatus]] = {
     JobStatus.VALIDATING: frozenset({JobStatus.QUEUED, JobStatus.FAILED, JobStatus.CANCELLED}),
-    JobStatus.QUEUED: frozenset(
-        {JobStatus.IN_PROGRESS, JobStatus.CANCELLING, JobStatus.CANCELLED, JobStatus.EXPIRED}
-    ),
-    JobStatus.IN_PROGRESS: frozenset(
-        {JobStatus.FINALIZING, JobStatus.CANCELLING, JobStatus.CANCELLED, JobStatus.EXPIRED}
-    ),
+    JobStatus.QUEUED: frozenset({JobStatus.IN_PROGRESS, JobStatus.CANCELLING}),
+    JobStatus.IN_PROGRESS: frozenset({JobStatus.FINALIZING, JobStatus.CANCELLING}),
     JobStatus.FINALIZING: frozenset({JobStatus.COMPLETED, JobStatus.FAILED}),
-    JobStatus.CANCELLING: frozenset({JobStatus.CANCELLED}),
+    JobStatus.CANCELLING: frozenset({JobStatus.CANCELLED, JobStatus.EXPIRED, JobStatus.FAILED}),
     JobStatus.COMPLETED: frozenset(),
     JobStatus.FAILED: frozenset(),
     JobStatus.CANCELLED: frozenset(),
@@ -88,7 +84,7 @@ ITEM_TRANSITIONS: Mapping[ItemStatus, frozenset[ItemStatus]] = {
 
 
 def is_terminal(status: JobStatus | ItemStatus) -> bool:
-    """True when nothing can change this status any more."""
+    """True when nothing but a retry can change this status any more."""
     if isinstance(status, JobStatus):
         return not JOB_TRANSITIONS[status]
     return not ITEM_TRANSITIONS[status]
@@ -197,6 +193,18 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
+class JobRules:
+    """When a job ends before all of its items have, and what is kept of it then."""
+
+    deadline_seconds: float | None = None
+    """Time it has from when it was made live."""
+    max_failures: int | None = None
+    """Items that may fail; one more stops it."""
+    output_expires_after: float | None = None
+    """Seconds that audio and texts are kept after its end; for ever where nothing is said."""
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """What a client submitted and follows."""
 
@@ -213,6 +221,15 @@ class Job:
     cancelling_at: float | None = None
     cancelled_at: float | None = None
     expired_at: float | None = None
+    expires_at: float | None = None
+    """Its deadline."""
+    output_expires_at: float | None = None
+    data_removed: bool = False
+    """Its audio and texts are gone."""
+    run: int = 1
+    """One more with each retry."""
+    stops: Mapping[int, ItemStatus] = field(default_factory=dict)
+    """What items that waited ended as, by the run that was stopped."""
     input_characters: int = 0
     done_characters: int = 0
     audio_seconds: float = 0.0

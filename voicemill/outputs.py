@@ -5,14 +5,32 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
+import shutil
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from voicemill.errors import DiskFullError, OutputError
+from voicemill.errors import (
+    AccessDeniedError,
+    DiskFullError,
+    MountMissingError,
+    OutputError,
+    ReadOnlyError,
+    StorageError,
+)
 
 ITEMS_PER_FOLDER = 1000
-NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
+JOB_FOLDER = re.compile(r"[A-Za-z0-9_-]{1,64}")
+REFUSALS: Mapping[int, type[StorageError]] = {
+    errno.ENOSPC: DiskFullError,
+    errno.EDQUOT: DiskFullError,
+    errno.EACCES: AccessDeniedError,
+    errno.EPERM: AccessDeniedError,
+    errno.EROFS: ReadOnlyError,
+}
+"""What the operating system says when it is not the file's fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +53,7 @@ def audio_path(
 def write_audio(path: Path, data: bytes) -> WrittenFile:
     """Write a file so that it is there whole or not at all, even after a power cut.
 
-    Raises ``OutputError`` or ``DiskFullError`` with the reason the operating system gave.
+    Raises ``OutputError``, or a ``StorageError`` where the folder as such takes nothing.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,9 +71,29 @@ def write_audio(path: Path, data: bytes) -> WrittenFile:
             raise
         sync_folder(path.parent)
     except OSError as error:
-        kind = DiskFullError if error.errno in NO_ROOM else OutputError
+        kind = REFUSALS.get(error.errno or 0, OutputError)
         raise kind(f"{path} could not be written: {error.strerror}.") from error
     return WrittenFile(path, hashlib.sha256(data).hexdigest(), len(data))
+
+
+def storage_error(error: OSError, folder: Path) -> StorageError:
+    """What it means that the output folder can't be looked at or written to."""
+    kind = REFUSALS.get(error.errno or 0, MountMissingError)
+    return kind(f"{folder} can't be written to: {error.strerror}.")
+
+
+def remove_job(output_dir: Path, job_id: str) -> None:
+    """Remove all files of a job, and nothing outside its folder: no link is followed.
+
+    Raises ``OSError``; what is left then may be removed by another call.
+    """
+    if not JOB_FOLDER.fullmatch(job_id):
+        raise OSError(errno.EINVAL, "no name of a job's folder", job_id)
+    folder = output_dir / job_id
+    if folder.is_symlink():
+        folder.unlink(missing_ok=True)
+    elif folder.exists():
+        shutil.rmtree(folder)
 
 
 def sync_folder(folder: Path) -> None:

@@ -142,6 +142,15 @@ def parse_optional_text(text: str) -> str | None:
     return None if text in OFF else text
 
 
+def parse_switch(text: str) -> bool:
+    """``on`` or ``off``."""
+    if text in OFF:
+        return False
+    if text in {"on", "1"}:
+        return True
+    raise ValueError("on or off")
+
+
 def parse_options(text: str) -> Mapping[str, Any]:
     """A JSON object."""
     try:
@@ -178,6 +187,9 @@ class Settings:
     )
     redis_url: str = setting(
         "redis://127.0.0.1:6379/0", parse_text, "The Redis (or Valkey) that holds all records."
+    )
+    redis_check: bool = setting(
+        "on", parse_switch, "Start on no Redis that evicts records or has no append-only file."
     )
     host: str = setting("127.0.0.1", parse_text, "Address the API listens on.")
     port: int = setting("8080", parse_port, "Port the API listens on; 0 takes a free one.")
@@ -246,8 +258,18 @@ class Settings:
         "1", parse_optional_count, "Call torch.cuda.empty_cache() after each n-th batch on CUDA."
     )
     max_attempts: int = setting("3", parse_count, "Attempts an item has before it fails for good.")
+    retry_seconds: float | None = setting(
+        "1",
+        parse_optional_seconds,
+        "Pause before a failed item is tried again; four times as long each time; or off.",
+    )
     lease_seconds: float = setting(
         "60", parse_seconds, "A worker not heard of for this long has lost its items to others."
+    )
+    cancel_grace_seconds: float | None = setting(
+        "30",
+        parse_optional_seconds,
+        "A child that has not let go of a stopped job's item by then is killed; or off.",
     )
     min_batch_limit_seconds: float = setting(
         "120", parse_seconds, "A batch that takes longer may be hung; its child may be killed."
@@ -262,10 +284,16 @@ class Settings:
         "30", parse_seconds, "Time a stopping worker has to finish the batch in hand."
     )
     retention_seconds: float = setting(
-        "604800", parse_seconds, "How long Celery keeps a task's result."
+        "604800",
+        parse_seconds,
+        "How long audio and texts are kept after a job's end, where it does not say "
+        "(`output_expires_after`), and Celery's results.",
+    )
+    sweep_seconds: float = setting(
+        "3600", parse_seconds, "Age of a file that no record points to when it is removed."
     )
     free_space_floor_mb: int = setting(
-        "500", parse_megabytes, "Below this much free disk (MiB) the stack is not ready; or off."
+        "500", parse_megabytes, "Below this much free disk (MiB) nothing new is spoken; or off."
     )
     max_input_characters: int = setting("100000", parse_count, "Characters one input may have.")
     flower_port: int = setting("5555", parse_port, "Port Flower listens on; 0 takes a free one.")
@@ -303,6 +331,8 @@ class Settings:
             value = getattr(self, one.name)
             if value is None:
                 text = "off"
+            elif isinstance(value, bool):
+                text = "on" if value else "off"
             elif isinstance(value, Mapping):
                 text = json.dumps(dict(value))
             elif one.metadata["parse"] is parse_share:

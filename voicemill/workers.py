@@ -37,6 +37,9 @@ class ChildRecord:
     """How near: 1 is the limit."""
     over_by_nature: list[str] = field(default_factory=list)
     """Limits that a fresh child passes already; they are not obeyed."""
+    trouble: str | None = None
+    """Code of what keeps it from taking work."""
+    trouble_detail: str | None = None
     takes_work: bool = True
     """As its last beat said."""
 

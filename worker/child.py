@@ -21,6 +21,7 @@ from voicemill.errors import (
 from voicemill.health import MEBIBYTE
 from voicemill.queue import Queue
 from voicemill.settings import Settings
+from voicemill.storage import Storage
 from voicemill.store import Store
 from voicemill.voices import Capabilities
 from voicemill.workers import ChildRecord, Orders
@@ -71,14 +72,17 @@ class Child:
         self.id = child_id
         self._node = node
         self._store = Store.connect(settings.redis_url)
+        if settings.redis_check:
+            patiently(settings.load_timeout_seconds, self._store.refuse_forgetful)
         self._dispatcher = Dispatcher(self._store, Queue(settings), settings)
         self._engine = load_engine(settings.engine)
         began = time.perf_counter()
         self._capabilities = self._engine.load(settings.engine_options)
         synthesis_seconds = warm_up(self._engine, self._capabilities)
         self._vitals = Vitals(settings, self._engine)
+        self._storage = Storage(self._store, settings)
         self._synthesizer = Synthesizer(
-            self._store, self._engine, self._capabilities, settings, self._vitals
+            self._store, self._engine, self._capabilities, settings, self._vitals, self._storage
         )
         self.warmup_seconds = time.perf_counter() - began
         self._over_by_nature: list[Reason] = []
@@ -107,7 +111,10 @@ class Child:
         outcomes = self._synthesizer.run(task)
         self._vitals.tally.tasks += 1
         self._vitals.tally.items += len(outcomes)
-        self._admit_more()
+        if self._storage.trouble is None:
+            self._admit_more()
+        else:
+            self._say_so()
         every = self.settings.empty_cache_every
         if every and self._vitals.tally.tasks % every == 0:
             self._clean_up()
@@ -208,6 +215,12 @@ class Child:
         self._admit_more()
         logger.info("child %d ready: %s in %.1f s", os.getpid(), engine, self.warmup_seconds)
 
+    def _say_so(self) -> None:
+        try:
+            self._beat_once()
+        except (StoreUnavailableError, StoreRefusedError) as error:
+            logger.warning("heartbeat not heard: %s", error)
+
     def _admit_more(self) -> None:
         try:
             self._dispatcher.admit([self._capabilities.engine])
@@ -217,13 +230,11 @@ class Child:
     def _beat(self) -> None:
         pause = min(LONGEST_BEAT_SECONDS, self.settings.lease_seconds / 4)
         while not self._leaving.wait(pause):
-            try:
-                self._beat_once()
-            except (StoreUnavailableError, StoreRefusedError) as error:
-                logger.warning("heartbeat not heard: %s", error)
+            self._say_so()
 
     def _beat_once(self) -> Orders:
-        takes_work = not (self._leaving.is_set() or self._orders.drain)
+        trouble = self._storage.look()
+        takes_work = not (self._leaving.is_set() or self._orders.drain or trouble)
         self._orders = self._store.beat_child(
             self._record(), self.settings.lease_seconds, takes_work=takes_work
         )
@@ -232,6 +243,7 @@ class Child:
     def _record(self) -> ChildRecord:
         vitals = self._vitals
         reason, nearness = self._nearest or (None, 0.0)
+        trouble = self._storage.trouble
         return ChildRecord(
             id=self.id,
             node=self._node,
@@ -251,6 +263,8 @@ class Child:
             next_reason=reason,
             nearness=nearness,
             over_by_nature=[str(one) for one in self._over_by_nature],
+            trouble=trouble.code if trouble else None,
+            trouble_detail=trouble.message if trouble else None,
         )
 
 

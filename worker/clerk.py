@@ -11,11 +11,13 @@ import threading
 import uuid
 
 from voicemill.dispatch import Dispatcher
-from voicemill.errors import StoreRefusedError, StoreUnavailableError
+from voicemill.errors import SettingsError, StoreRefusedError, StoreUnavailableError
 from voicemill.logs import configure_logging
 from voicemill.queue import Queue
 from voicemill.settings import Settings
 from voicemill.store import Store
+from worker.exits import EXIT_MISCONFIGURED
+from worker.housekeeping import Housekeeper
 
 logger = logging.getLogger(__name__)
 
@@ -37,10 +39,14 @@ class Clerk:
     def tick(self) -> None:
         """One round; raises what the store raises."""
         self._store.beat_clerk(self._id, LEASE_SECONDS)
-        reaped = self._store.reap(max_attempts=self._settings.max_attempts)
+        reaped = self._store.reap(
+            max_attempts=self._settings.max_attempts,
+            retry_seconds=self._settings.retry_seconds or 0.0,
+        )
         if reaped:
             logger.warning("%d leases ran out; their items go to others", reaped)
         self._store.abandon_unfinished(ABANDON_SECONDS)
+        self._store.expire_jobs()
         self._dispatcher.resend()
         self._dispatcher.admit()
 
@@ -54,6 +60,21 @@ class Clerk:
             stopping.wait(TICK_SECONDS)
 
 
+def wait_for_durable(store: Store, stopping: threading.Event) -> None:
+    """Look at the server once it answers; leave when it would lose jobs."""
+    while not stopping.is_set():
+        try:
+            store.refuse_forgetful()
+        except SettingsError as error:
+            logger.critical("%s", error.message)
+            raise SystemExit(EXIT_MISCONFIGURED) from error
+        except (StoreUnavailableError, StoreRefusedError) as error:
+            logger.warning("waiting for Redis: %s", error)
+            stopping.wait(TICK_SECONDS)
+        else:
+            return
+
+
 def main() -> None:
     """Run a clerk until TERM or INT."""
     settings = Settings.from_env()
@@ -61,7 +82,15 @@ def main() -> None:
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
-    Clerk(Store.connect(settings.redis_url), Queue(settings), settings).run(stopping)
+    store = Store.connect(settings.redis_url)
+    if settings.redis_check:
+        wait_for_durable(store, stopping)
+    housekeeper = Housekeeper(store, settings)
+    threading.Thread(target=housekeeper.run, args=(stopping,), name="housekeeper").start()
+    try:
+        Clerk(store, Queue(settings), settings).run(stopping)
+    finally:
+        stopping.set()
 
 
 if __name__ == "__main__":

@@ -72,5 +72,7 @@ class Measurements:
     """Engine failures over different items since the last success."""
     poisoned: bool = False
     """The engine said that its process can't be used any more."""
+    out_of_memory: bool = False
+    """The engine had no memory left for an item that a fresh child may have it for."""
     requested: bool = False
     model_is_wanted: bool = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import threading
 import time
 import uuid
@@ -229,6 +230,17 @@ class Parent:
     def _beat_once(self) -> None:
         self._store.beat_worker(self.incarnation, self._record(), self._settings.lease_seconds)
         self._report_counts()
+        self._end_overdue()
+
+    def _end_overdue(self) -> None:
+        grace = self._settings.cancel_grace_seconds
+        ids = {child_id(self.node, os.getpid(), one.pid): one.pid for one in self._processes}
+        if grace is None or not ids:
+            return
+        for child in self._store.overdue_children(list(ids), grace):
+            logger.warning("child %d holds on to a stopped job and is killed", ids[child])
+            with suppress(ProcessLookupError):
+                os.kill(ids[child], signal.SIGKILL)
 
     def _report_counts(self) -> None:
         while self._counts:

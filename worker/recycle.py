@@ -124,7 +124,9 @@ def lowered(limit: int | None, share: float) -> int | None:
 def pressures(policy: Policy, now: Measurements) -> dict[Reason, float]:
     """How near each limit is: 1 means it is reached. Limits that are off do not show."""
     found: dict[Reason, float | None] = {
-        Reason.ERRORS: 1.0 if now.poisoned else ratio(now.errors_in_a_row, policy.max_errors),
+        Reason.ERRORS: 1.0
+        if now.poisoned or now.out_of_memory
+        else ratio(now.errors_in_a_row, policy.max_errors),
         Reason.REQUESTED: 1.0 if now.requested else None,
         Reason.MODEL: None if now.model_is_wanted else 1.0,
         Reason.GPU_MEMORY: most(used(use, policy.gpu_memory) for use in now.gpu_memory),

@@ -20,7 +20,11 @@ def release(store: Store, settings: Settings, child: str, error: VoicemillError)
     """What a child held goes on elsewhere; ``error`` is what its running item failed by."""
     try:
         held = store.release_child(
-            child, settings.engine, max_attempts=settings.max_attempts, error=error
+            child,
+            settings.engine,
+            max_attempts=settings.max_attempts,
+            error=error,
+            retry_seconds=settings.retry_seconds or 0.0,
         )
     except (StoreUnavailableError, StoreRefusedError) as trouble:
         logger.warning("child %s not released, its lease will run out: %s", child, trouble)

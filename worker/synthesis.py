@@ -5,23 +5,25 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
+from pathlib import Path
 from typing import Any, ParamSpec
 
 from voicemill.errors import (
-    DiskFullError,
     EnginePoisonedError,
     NoSpeakableTextError,
     OutOfMemoryError,
+    StorageError,
     SynthesisError,
     VoicemillError,
 )
 from voicemill.jobs import ItemAudio, ItemError, ItemInput, ItemStatus
-from voicemill.outputs import audio_path, write_audio
+from voicemill.outputs import WrittenFile, audio_path, write_audio
 from voicemill.settings import Settings
+from voicemill.storage import Storage
 from voicemill.store import StartedTask, Store
 from voicemill.voices import Capabilities
 from worker import audio, segments
@@ -34,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 
+LEAST_SEGMENT_CHARACTERS = 20
+"""Segments get no shorter than this for want of memory."""
 WRITES_AHEAD = 4
 """Finished items that may wait for the writer thread before synthesis waits for it."""
 
@@ -45,6 +49,8 @@ class Attempt:
     item: ItemInput
     number: int
     """From 1."""
+    shrink: int = 1
+    """How many times shorter than usual its segments are, after it ran out of memory."""
     segments: list[Segment] = field(default_factory=list)
     pieces: list[Samples] = field(default_factory=list)
     seconds: float = 0.0
@@ -80,15 +86,16 @@ class Synthesizer:
         capabilities: Capabilities,
         settings: Settings,
         vitals: Vitals,
+        storage: Storage,
     ) -> None:
         self._store = store
         self._engine = engine
         self._capabilities = capabilities
         self._settings = settings
         self._vitals = vitals
+        self._storage = storage
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="writer")
         self._waiting = threading.BoundedSemaphore(WRITES_AHEAD)
-        self._disk_is_full = False
         self.poisoned = False
         """True once the engine said that this process can't go on."""
 
@@ -96,19 +103,21 @@ class Synthesizer:
         """Speak what the task carries and close it; one outcome for each item that was begun."""
         asked = self._patiently(self._store.inputs, task.job_id, task.indexes)
         endings: list[Future[Outcome]] = []
-        self._disk_is_full = False
         with LeaseKeeper(self._store, task, self._settings.lease_seconds) as lease:
             try:
                 for group in groups(asked, self._capabilities.max_batch):
-                    if lease.is_over or self.poisoned or self._disk_is_full:
+                    if lease.is_over or self.poisoned or self._storage.trouble is not None:
                         break
                     for attempt in self._synthesize(task, group, lease):
                         endings.append(self._finish_later(task, attempt))
                 return [ending.result() for ending in endings]
             finally:
-                self._patiently(
-                    self._store.end_task, task, max_attempts=self._settings.max_attempts
-                )
+                self._patiently(self._store.end_task, task, **self._retries)
+
+    @property
+    def _retries(self) -> dict[str, Any]:
+        one = self._settings
+        return {"max_attempts": one.max_attempts, "retry_seconds": one.retry_seconds or 0.0}
 
     def _patiently(self, call: Any, *args: Any, **kwargs: Any) -> Any:
         return patiently(self._settings.lease_seconds, call, *args, **kwargs)
@@ -120,11 +129,16 @@ class Synthesizer:
         started = self._patiently(
             self._store.start_items, task, indexes, self._settings.lease_seconds
         )
-        attempts = [Attempt(item, started[item.index]) for item in group if item.index in started]
+        shrinks = self._shrinks(task.job_id, started)
+        attempts = [
+            Attempt(item, started[item.index], shrinks.get(item.index, 1))
+            for item in group
+            if item.index in started
+        ]
         for attempt in attempts:
             attempt.error = failure_of(self._prepare, attempt)
         work = [(attempt, segment) for attempt in attempts for segment in attempt.segments]
-        size = max(1, self._capabilities.max_batch)
+        size = 1 if shrinks else max(1, self._capabilities.max_batch)
         for start in range(0, len(work), size):
             if lease.is_over:
                 break
@@ -132,13 +146,32 @@ class Synthesizer:
             self._speak(task.job_id, sound)
         return attempts
 
+    def _shrinks(self, job_id: str, started: Mapping[int, int]) -> dict[int, int]:
+        """What to shorten segments by, by index of the items that ran out of memory before."""
+        again = [index for index, number in started.items() if number > 1]
+        if not again:
+            return {}
+        errors = self._patiently(self._store.last_errors, job_id, again)
+        return {
+            index: 2 ** (started[index] - 1)
+            for index, error in errors.items()
+            if error.code == OutOfMemoryError.code
+        }
+
     def _prepare(self, attempt: Attempt) -> None:
         for _, refusal in self._capabilities.refusals(attempt.item):
             raise refusal
+        best, hard = (
+            max(LEAST_SEGMENT_CHARACTERS, characters // attempt.shrink)
+            for characters in (
+                self._capabilities.best_segment_characters,
+                self._capabilities.max_segment_characters,
+            )
+        )
         texts = segments.split(
             segments.clean(attempt.item.text),
-            self._capabilities.best_segment_characters,
-            self._capabilities.max_segment_characters,
+            best,
+            hard,
             language=attempt.item.language
             or self._capabilities.voice(attempt.item.voice).languages[0],
         )
@@ -211,7 +244,7 @@ class Synthesizer:
             attempt.number,
             item.response_format,
         )
-        written = write_audio(path, audio.encode(samples, rate, item.response_format))
+        written = self._write(path, audio.encode(samples, rate, item.response_format))
         published = ItemAudio(
             audio_path=str(written.path),
             sha256=written.sha256,
@@ -235,6 +268,13 @@ class Synthesizer:
             published.sha256,
         )
 
+    def _write(self, path: Path, data: bytes) -> WrittenFile:
+        try:
+            self._storage.check()
+            return write_audio(path, data)
+        except StorageError as error:
+            raise self._storage.refused(error, len(data)) from error
+
     def _fail(self, task: StartedTask, attempt: Attempt, error: VoicemillError) -> Outcome:
         logger.warning(
             "job %s item %d attempt %d: %s",
@@ -243,14 +283,17 @@ class Synthesizer:
             attempt.number,
             error.code,
         )
-        self._disk_is_full |= isinstance(error, DiskFullError)
         failure = ItemError(error.code, error.message, error.retryable)
+        if isinstance(error, StorageError):
+            self._patiently(self._store.return_item, task, attempt.item.index, failure)
+            custom_id = attempt.item.custom_id
+            return Outcome(task.job_id, custom_id, ItemStatus.QUEUED, error=asdict(failure))
         self._patiently(
             self._store.fail_item,
             task,
             attempt.item.index,
             failure,
-            max_attempts=self._settings.max_attempts,
+            **self._retries,
         )
         again = error.retryable and attempt.number < self._settings.max_attempts
         status = ItemStatus.QUEUED if again else ItemStatus.FAILED

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from voicemill.errors import VoicemillError
+from voicemill.errors import OutOfMemoryError, VoicemillError
 from voicemill.settings import Settings
 from worker import gpu, memory
 from worker.engines.base import CachesDeviceMemory, Engine, ReportsDeviceMemory
@@ -23,6 +23,8 @@ class Tally:
 
     tasks: int = 0
     items: int = 0
+    out_of_memory: bool = False
+    """The engine ran out of memory, and a child that has done nothing yet might not."""
     _failed_items: set[tuple[str, int]] = field(default_factory=set)
 
     @property
@@ -36,6 +38,8 @@ class Tally:
         What is the text's fault says nothing of the engine, nor does the same item failing again.
         """
         errors = [result for result in results if isinstance(result, VoicemillError)]
+        if self.tasks and any(isinstance(error, OutOfMemoryError) for error in errors):
+            self.out_of_memory = True
         if len(errors) < len(results):
             self._failed_items.clear()
         elif any(error.retryable for error in errors):
@@ -94,6 +98,7 @@ class Vitals:
             slowdown=self.pace.slowdown,
             errors_in_a_row=self.tally.errors_in_a_row,
             poisoned=poisoned,
+            out_of_memory=self.tally.out_of_memory,
             requested=requested,
             model_is_wanted=model_is_wanted,
         )

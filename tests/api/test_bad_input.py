@@ -64,7 +64,7 @@ def test_a_text_without_letter_or_digit_has_nothing_to_speak(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["A", "7", "Hi", "?a", "x ", "日", "\U0001f642 ok"])
 def test_one_letter_or_digit_is_enough(text: str) -> None:
-    items, _ = Submission({"tone": TONE}, Settings(engine="tone")).read(
+    items, _, _ = Submission({"tone": TONE}, Settings(engine="tone")).read(
         {"inputs": [{"input": text}]}
     )
 
@@ -161,7 +161,7 @@ def test_a_field_that_cannot_be_used_is_pointed_at_where_it_was_given(
 @pytest.mark.parametrize("speed", [0.25, 1, 4.0])
 def test_the_ends_of_the_range_of_speed_are_in_it(speed: float) -> None:
     body = {"inputs": ONE, "speed": speed}
-    items, _ = Submission({"tone": TONE}, Settings(engine="tone")).read(body)
+    items, _, _ = Submission({"tone": TONE}, Settings(engine="tone")).read(body)
 
     assert items[0].speed == speed
 

@@ -12,8 +12,11 @@ from flask import Flask
 from flask.testing import FlaskClient
 
 from api.context import EXTENSION, MAX_WAITERS
+from api.submission import Submission
 from tests.api.fleet import Fleet
+from tests.support import TONE, wait_until
 from voicemill.jobs import ItemError
+from voicemill.settings import Settings
 from voicemill.store import Store
 
 Post = Callable[..., dict[str, Any]]
@@ -177,6 +180,59 @@ def test_no_jobs_is_an_empty_list(client: FlaskClient) -> None:
     }
 
 
+def test_a_job_may_have_a_deadline(client: FlaskClient, post: Post, store: Store) -> None:
+    job = post("Hello.", deadline_seconds=1)
+    assert job["expires_at"] - job["created_at"] in {1, 2}
+
+    wait_until(lambda: store.expire_jobs() == 1, what="the deadline")
+
+    job = client.get(job["urls"]["get"]).get_json()
+    assert (job["status"], job["request_counts"]["expired"]) == ("expired", 1)
+    item = client.get(f"{job['urls']['items']}/row-000001").get_json()
+    assert item["status"] == "expired"
+
+
+@pytest.mark.parametrize(
+    ("rules", "most"),
+    [
+        ({}, None),
+        ({"on_item_error": "continue"}, None),
+        ({"on_item_error": "stop"}, 0),
+        ({"on_item_error": "stop", "max_failures": 3}, 0),
+        ({"max_failures": 3}, 3),
+        ({"max_failures": "50%"}, 2),
+        ({"max_failures": "49%"}, 1),
+        ({"max_failures": "0%"}, 0),
+        ({"max_failures": "100%"}, 4),
+    ],
+)
+def test_how_many_items_may_fail_is_a_number_or_a_share(
+    rules: dict[str, Any], most: int | None, settings: Settings
+) -> None:
+    body = {"inputs": [{"input": text} for text in ("One.", "Two.", "Three.", "Four.")], **rules}
+
+    assert Submission({"tone": TONE}, settings).read(body)[2].max_failures == most
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"deadline_seconds": 0},
+        {"deadline_seconds": "soon"},
+        {"on_item_error": "maybe"},
+        {"max_failures": -1},
+        {"max_failures": "101%"},
+        {"max_failures": "5"},
+    ],
+)
+def test_a_rule_that_is_none_is_pointed_at(client: FlaskClient, rules: dict[str, Any]) -> None:
+    response = client.post("/v1/jobs", json={"inputs": [{"input": "Hello."}], **rules})
+
+    (name,) = rules
+    assert response.status_code == 422
+    assert {fault["pointer"] for fault in response.get_json()["errors"]} == {f"/{name}"}
+
+
 def test_cancelling_twice_gives_the_same_job(client: FlaskClient, post: Post) -> None:
     job = post("Hello.", "Bye.")
 
@@ -220,3 +276,92 @@ def test_a_page_of_ten_thousand_inputs_is_one_job(client: FlaskClient, store: St
 
     assert job["request_counts"]["total"] == 10_000
     assert store.item(job["id"], "row-010000").input.text == "Line 9999."
+
+
+def test_what_failed_runs_again_on_request(client: FlaskClient, post: Post, fleet: Fleet) -> None:
+    job = post("Hello.", "Bye.")
+    assert client.post(job["urls"]["retry"]).get_json()["code"] == "job_active"
+    fleet.end({0: b"audio", 1: ItemError("silent_audio", "It is silent.", True)})
+    (dead,) = client.get("/v1/dead-letters").get_json()["data"]
+    assert (dead["job_id"], dead["custom_id"]) == (job["id"], "row-000002")
+    assert dead["error"]["code"] == "silent_audio"
+
+    response = client.post(job["urls"]["retry"])
+
+    again = response.get_json()
+    assert (response.status_code, again["status"], again["run"]) == (202, "queued", 2)
+    assert (again["request_counts"]["queued"], again["request_counts"]["completed"]) == (1, 1)
+    assert len(fleet.admitted()) == 1
+    assert client.get("/v1/dead-letters").get_json()["data"] == []
+    fleet.end({1: b"audio"})
+    assert client.get(job["urls"]["get"]).get_json()["request_counts"]["completed"] == 2
+
+
+def test_dead_letters_come_in_pages(client: FlaskClient, post: Post, fleet: Fleet) -> None:
+    post("One.", "Two.", "Three.")
+    fleet.end(dict.fromkeys(range(3), ItemError("silent_audio", "It is silent.", True)))
+
+    first = client.get("/v1/dead-letters?limit=2").get_json()
+    rest = client.get(f"/v1/dead-letters?limit=2&after={first['last_id']}").get_json()
+
+    assert (len(first["data"]), first["has_more"]) == (2, True)
+    both = [*first["data"], *rest["data"]]
+    assert sorted(item["index"] for item in both) == [0, 1, 2]
+    assert rest["has_more"] is False
+    assert client.get("/v1/dead-letters?after=job_9.0").status_code == 404
+
+
+def test_a_job_is_deleted_once_it_has_ended(client: FlaskClient, post: Post, fleet: Fleet) -> None:
+    job = post("Hello.")
+    url = job["urls"]["get"]
+    refused = client.delete(url)
+    assert (refused.status_code, refused.get_json()["code"]) == (409, "job_active")
+    fleet.end({0: b"audio"})
+
+    assert client.delete(url).status_code == 204
+
+    assert client.get(url).status_code == client.delete(url).status_code == 404
+    assert client.get(f"{job['urls']['items']}/row-000001/audio").status_code == 404
+    assert client.get("/v1/jobs").get_json()["data"] == []
+
+
+def test_a_job_that_goes_on_is_cancelled_and_deleted_if_both_are_asked_for(
+    client: FlaskClient, post: Post, store: Store
+) -> None:
+    job = post("Hello.")
+
+    assert client.delete(f"{job['urls']['get']}?cancel=true").status_code == 204
+
+    assert client.get(job["urls"]["get"]).status_code == 404
+    assert store.removals() == [job["id"]]
+
+
+def test_outputs_are_kept_for_as_long_as_the_job_or_the_setting_says(
+    client: FlaskClient, post: Post, fleet: Fleet, settings: Settings
+) -> None:
+    own = post("Hello.", output_expires_after={"anchor": "completed_at", "seconds": 3600})
+    default = post("Hello.")
+    assert (own["output_expires_at"], own["data_removed"]) == (None, False)
+    fleet.end({0: b"audio"})
+
+    for job, seconds in ((own, 3600), (default, settings.retention_seconds)):
+        body = client.get(job["urls"]["get"]).get_json()
+        assert body["output_expires_at"] - body["completed_at"] in {seconds, seconds + 1}
+
+
+def test_expired_outputs_are_gone_and_their_job_is_not(
+    client: FlaskClient, post: Post, fleet: Fleet, store: Store
+) -> None:
+    job = post("Hello.", "Bye.")
+    paths = fleet.end({0: b"audio", 1: ItemError("silent_audio", "It is silent.", True)})
+    store._redis.zadd("voicemill:expiries", {job["id"]: 0})
+    assert store.expired_outputs() == [job["id"]]
+    for path in paths:
+        if path is not None:
+            path.unlink()
+
+    assert client.get(job["urls"]["get"]).get_json()["data_removed"] is True
+    gone = client.get(f"{job['urls']['items']}/row-000001/audio")
+    assert (gone.status_code, gone.get_json()["code"]) == (410, "audio_gone")
+    again = client.post(job["urls"]["retry"])
+    assert (again.status_code, again.get_json()["code"]) == (410, "data_removed")

@@ -125,8 +125,9 @@ def test_workers_write_where_the_api_reads() -> None:
 
     assert f"outputs:{OUTPUTS}" in resolved["worker"]["volumes"]
     assert f"outputs:{OUTPUTS}" in resolved["worker-gpu"]["volumes"]
+    assert resolved["clerk"]["volumes"] == [f"outputs:{OUTPUTS}"]
     assert resolved["api"]["volumes"] == [f"outputs:{OUTPUTS}:ro"]
-    for name in ("api", "worker", "worker-gpu"):
+    for name in ("api", "worker", "worker-gpu", "clerk"):
         assert str(own_settings(resolved[name]).output_dir) == OUTPUTS
 
 

@@ -170,3 +170,14 @@ def test_a_child_that_leaves_is_shown_and_is_no_slot(store: Store) -> None:
     snapshot = store.snapshot()
     assert snapshot.slots == {"tone": 0}
     assert [(one["id"], one["takes_work"]) for one in snapshot.children] == [("c1", False)]
+
+
+def test_a_folder_that_takes_no_audio_is_why_no_child_takes_work() -> None:
+    detail = "/out has 3 MiB free; 500 MiB are needed."
+    stuck = {**CHILD, "engine": "tone", "pid": 7, "trouble": "disk_full", "trouble_detail": detail}
+    health = judge(replace(GOOD, slots={"tone": 0}, children=(stuck,)), ROOM, SETTINGS)
+    (lack,) = [check for check in health.checks if not check.ok]
+    assert (lack.name, lack.detail) == ("children", detail)
+    some = judge(replace(GOOD, children=(CHILD, stuck)), ROOM, SETTINGS)
+    assert some.ready
+    assert some.warnings == (f"Child 7 of w@host: {detail}",)

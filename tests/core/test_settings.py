@@ -43,6 +43,7 @@ BAD: dict[Callable[[str], Any], list[str]] = {
     module.parse_share: ["30", "0%", "101%", "30 %", "-5%", "half"],
     module.parse_factor: ["1", "0.5", "inf", "nan", "1.5x"],
     module.parse_optional_text: [],
+    module.parse_switch: ["yes", "true", "2", "ON!"],
     module.parse_options: ["[]", "null", "3", "{", "load_seconds=3"],
     module.parse_log_level: ["loud", "10"],
 }
@@ -70,6 +71,7 @@ GOOD: dict[Callable[[str], Any], st.SearchStrategy[str]] = {
     | decimals.filter(lambda number: 0 < number <= 100).map(lambda number: f"{number}%"),
     module.parse_factor: off | decimals.filter(lambda number: number > 1).map(str),
     module.parse_optional_text: words | off,
+    module.parse_switch: st.sampled_from(["on", "1", "off", "0"]),
     module.parse_options: st.dictionaries(
         words, st.none() | st.booleans() | st.integers() | st.text(max_size=9), max_size=3
     ).map(json.dumps),

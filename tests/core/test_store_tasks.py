@@ -9,12 +9,21 @@ import pytest
 from tests.support import TONE, inputs, wait_until
 from voicemill.costs import CostModel
 from voicemill.errors import StoreRefusedError, WorkerLostError
-from voicemill.jobs import ItemAudio, ItemError, ItemInput, ItemStatus, JobStatus, new_job_id
+from voicemill.jobs import (
+    ItemAudio,
+    ItemError,
+    ItemInput,
+    ItemStatus,
+    JobRules,
+    JobStatus,
+    new_job_id,
+)
 from voicemill.store import AdmittedTask, StartedTask, Store
 from voicemill.workers import ChildRecord
 
 SECOND_PER_ITEM = CostModel(1.0, 0.0)
 ERROR = ItemError("synthesis_failed", "It failed.", True)
+LASTING = ItemError("unsupported_characters", "No.", False)
 
 
 def audio(path: str = "/out/a.wav") -> ItemAudio:
@@ -28,9 +37,9 @@ def child(store: Store, name: str = "c1") -> str:
     return name
 
 
-def submit(store: Store, *texts: str, tenant: str = "default") -> str:
+def submit(store: Store, *texts: str, tenant: str = "default", **rules: Any) -> str:
     job_id = new_job_id()
-    store.create_job(job_id, tenant, inputs(*texts), {})
+    store.create_job(job_id, tenant, inputs(*texts), {}, JobRules(**rules))
     return job_id
 
 
@@ -206,6 +215,52 @@ def test_an_error_that_is_permanent_fails_at_once(store: Store) -> None:
     assert (item.status, item.attempts) == (ItemStatus.FAILED, 1)
 
 
+def test_a_failed_item_waits_out_its_pause_and_the_others_go_on(store: Store) -> None:
+    child(store)
+    job_id = submit(store, "a", "b")
+    task = start(store, admit(store, most=1)[0])
+    store.start_items(task, [0], 60)
+    failed_after = store.snapshot().at
+    store.fail_item(task, 0, ERROR, max_attempts=3, retry_seconds=0.4)
+    store.end_task(task, max_attempts=3)
+    assert waiting(store) == (2, 2)
+    assert [start(store, one).indexes for one in admit(store)] == [(1,)]
+    again: list[str] = []
+    wait_until(lambda: bool(again.extend(admit(store)) or again), what="the end of the pause")
+    assert store.snapshot().at - failed_after >= 0.2
+    assert start(store, again[0]).indexes == (0,)
+    assert waiting(store) == (0, 0)
+    assert store.item(job_id, "row-000001").attempts == 1
+
+
+def test_cancel_drops_what_waits_out_a_pause(store: Store) -> None:
+    child(store)
+    job_id = submit(store, "a")
+    task = start(store, admit(store)[0])
+    store.start_items(task, [0], 60)
+    store.fail_item(task, 0, ERROR, max_attempts=3, retry_seconds=0.01)
+    assert store.cancel(job_id).status is JobStatus.CANCELLED
+    assert waiting(store) == (0, 0)
+    assert store.item(job_id, "row-000001").status is ItemStatus.CANCELLED
+    store.end_task(task, max_attempts=3)
+    ended = store.snapshot().at
+    wait_until(lambda: store.snapshot().at > ended + 0.05)
+    assert admit(store) == []
+
+
+def test_only_the_first_loss_of_a_worker_costs_no_pause(store: Store) -> None:
+    submit(store, "a")
+    lost = WorkerLostError("It died.")
+    for may_go in (True, True, False):
+        child(store)
+        admitted = admit(store)
+        assert bool(admitted) is may_go
+        if may_go:
+            task = start(store, admitted[0])
+            store.start_items(task, [0], 60)
+            store.release_child("c1", "tone", max_attempts=5, error=lost, retry_seconds=60)
+
+
 def test_a_closed_task_gives_back_what_it_did_not_start(store: Store) -> None:
     child(store)
     job_id = submit(store, *"abcd")
@@ -231,6 +286,23 @@ def test_cancel_stops_what_waits_at_once_and_what_runs_at_its_end(store: Store) 
     assert {item.status for item in store.items(job_id)} == {ItemStatus.CANCELLED}
 
 
+def test_who_holds_on_to_a_stopped_job_is_overdue_after_a_while(store: Store) -> None:
+    child(store, "c1")
+    child(store, "c2")
+    stopped, other = submit(store, "a"), submit(store, "b")
+    held = [start(store, task, f"c{n}") for n, task in enumerate(admit(store), 1)]
+    for task in held:
+        store.start_items(task, [0], 60)
+    assert [task.job_id for task in held] == [stopped, other]
+    assert store.overdue_children(["c1", "c2"], 0) == set(), "nobody is told to stop"
+    store.cancel(stopped)
+    assert store.overdue_children(["c1", "c2"], 60) == set()
+    wait_until(lambda: store.overdue_children(["c1", "c2"], 0.05) == {"c1"})
+    store.release_child("c1", "tone", max_attempts=3, error=WorkerLostError("It was killed."))
+    assert store.job(stopped).status is JobStatus.CANCELLED
+    assert store.overdue_children(["c1", "c2"], 0) == set()
+
+
 def test_cancel_keeps_what_succeeded_and_counts_a_waiting_retry_once(store: Store) -> None:
     child(store)
     job_id = submit(store, *"abcd")
@@ -243,6 +315,57 @@ def test_cancel_keeps_what_succeeded_and_counts_a_waiting_retry_once(store: Stor
     assert (job.counts.succeeded, job.counts.cancelled) == (1, 3)
     statuses = [item.status.value for item in store.items(job_id)]
     assert statuses == ["succeeded", "cancelled", "cancelled", "cancelled"]
+
+
+def test_a_job_past_its_deadline_expires_once_what_runs_has_stopped(store: Store) -> None:
+    child(store)
+    job_id = submit(store, *"abcd", deadline_seconds=0.2)
+    task = start(store, admit(store, most=1)[0])
+    store.start_items(task, [0], 60)
+    assert store.expire_jobs() == 0
+    wait_until(lambda: store.expire_jobs() == 1, what="the deadline")
+    job = store.job(job_id)
+    assert job.expires_at is not None
+    assert store.snapshot().at >= job.expires_at >= job.created_at + 0.2
+    assert (job.status, job.counts.expired, job.counts.in_progress) == (JobStatus.CANCELLING, 3, 1)
+    assert store.renew(task, 60) == "stopping"
+    assert not store.succeed_item(task, 0, audio())
+    job = store.job(job_id)
+    assert (job.status, job.counts.expired) == (JobStatus.EXPIRED, 4)
+    assert {item.status for item in store.items(job_id)} == {ItemStatus.EXPIRED}
+    assert store.expire_jobs() == 0
+
+
+def test_a_job_that_ended_before_its_deadline_stays_as_it_is(store: Store) -> None:
+    child(store)
+    job_id = submit(store, "a", deadline_seconds=0.01)
+    task = start(store, admit(store)[0])
+    store.start_items(task, [0], 60)
+    store.succeed_item(task, 0, audio())
+    wait_until(lambda: store.expire_jobs() == 1)
+    assert store.job(job_id).status is JobStatus.COMPLETED
+
+
+@pytest.mark.parametrize("allowed", [0, 1])
+def test_one_failed_item_too_many_stops_the_job(store: Store, allowed: int) -> None:
+    child(store)
+    job_id = submit(store, *"abcdef", max_failures=allowed)
+    task = start(store, admit(store, batch_seconds=9, most=1)[0])
+    assert task.indexes == (0, 1, 2)
+    store.start_items(task, [0, 1, 2], 60)
+    for index in range(allowed):
+        store.fail_item(task, index, LASTING, max_attempts=3)
+    assert store.job(job_id).status is JobStatus.IN_PROGRESS
+    store.fail_item(task, allowed, LASTING, max_attempts=3)
+    assert store.job(job_id).status is JobStatus.CANCELLING
+    assert not store.succeed_item(task, 2, audio())
+    store.end_task(task, max_attempts=3)
+    job = store.job(job_id)
+    assert (job.status, job.counts.failed) == (JobStatus.FAILED, allowed + 1)
+    assert job.counts.cancelled == 5 - allowed
+    statuses = [item.status.value for item in store.items(job_id)]
+    assert statuses == ["failed"] * (allowed + 1) + ["cancelled"] * (5 - allowed)
+    assert waiting(store) == (0, 0)
 
 
 def test_a_terminal_job_is_not_cancelled(store: Store) -> None:
@@ -363,7 +486,7 @@ def is_oldest(store: Store, job_id: str) -> bool:
 
 def test_a_submission_that_stops_half_way_fails_and_runs_nothing(store: Store) -> None:
     child(store)
-    store.run("create_job", "job_x", "default", "{}", '["tone"]')
+    store.run("create_job", "job_x", "default", "{}", '["tone"]', "", "", "")
     assert store.job("job_x").status is JobStatus.VALIDATING
     assert admit(store) == []
     assert store.abandon_unfinished(0) == 1

@@ -1,4 +1,4 @@
-"""The disk fills up in the middle of a batch."""
+"""The disk fills up in the middle of a batch, and there is room again later."""
 
 from __future__ import annotations
 
@@ -6,64 +6,72 @@ import json
 from pathlib import Path
 
 from tests.small_disk import run_on_small_disk
-from worker.synthesis import WRITES_AHEAD
 
 SPEAK = """
 import json, sys
 from dataclasses import asdict
 from pathlib import Path
-from tests.support import inputs
+from tests.support import inputs, wait_until
 from voicemill.costs import CostModel
 from voicemill.settings import Settings
+from voicemill.storage import MARKER, Storage
 from voicemill.store import Store
 from voicemill.workers import ChildRecord
 from worker.engines import load_engine
 from worker.synthesis import Synthesizer
 from worker.vitals import Vitals
 
-folder, url = sys.argv[1:]
-settings = Settings(redis_url=url, engine="tone", output_dir=Path(folder), max_attempts=2)
+folder, url = Path(sys.argv[1]), sys.argv[2]
+settings = Settings(redis_url=url, engine="tone", output_dir=folder, free_space_floor_mb=0)
 store, engine = Store.connect(url), load_engine("tone")
 capabilities = engine.load({})
 store.publish_engine(capabilities)
 store.beat_child(ChildRecord("c1", "node", 1, "tone", "1", ready_at=0.0), 600, takes_work=True)
-store.create_job("job_1", "default", inputs(*["Hello."] * 60), {})
-vitals = Vitals(settings, engine)
-synthesizer = Synthesizer(store, engine, capabilities, settings, vitals)
+store.create_job("job_1", "default", inputs(*["Hi."] * 3), {})
+storage = Storage(store, settings)
+assert storage.look() is None
+synthesizer = Synthesizer(store, engine, capabilities, settings, Vitals(settings, engine), storage)
+filler = folder / "filler"
+filler.write_bytes(bytes(40 * 1024))
+
+def run_next():
+    (admitted,) = store.admit("tone", CostModel(0.01, 0.0), 100.0, most=1)
+    task = store.start_task(admitted.id, "c1", 60)
+    assert task is not None
+    synthesizer.run(task)
 
 def look():
-    files = [path for path in Path(folder).rglob("*") if path.is_file()]
+    files = [path for path in folder.rglob("*") if path.suffix in (".wav", ".tmp")]
     return {
         "items": [asdict(item) for item in store.items("job_1")],
         "files": {str(path): path.stat().st_size for path in files},
+        "trouble": storage.trouble and storage.trouble.code,
     }
 
-looks = []
-while admitted := store.admit("tone", CostModel(0.01, 0.0), 100.0, most=1):
-    task = store.start_task(admitted[0].id, "c1", 60)
-    assert task is not None
-    synthesizer.run(task)
-    if len(looks) < 2:
-        looks.append(look())
-print(json.dumps([*looks, look()]))
+run_next()
+full = look()
+run_next()
+still_full = look()
+filler.unlink()
+wait_until(lambda: storage.look() is None, what="room")
+while store.snapshot().queued["tone"]:
+    run_next()
+print(json.dumps([full, still_full, look()]))
 """
 
 
-def test_the_rest_of_a_batch_is_not_tried_and_who_is_tried_says_why(
-    redis_url: str, tmp_path: Path
-) -> None:
-    first, _, last = json.loads(run_on_small_disk(tmp_path, SPEAK, redis_url))
+def test_what_finds_no_room_goes_back_and_loses_no_attempt(redis_url: str, tmp_path: Path) -> None:
+    full, still_full, last = json.loads(run_on_small_disk(tmp_path, SPEAK, redis_url))
 
-    spoken = [item for item in first["items"] if item["status"] == "succeeded"]
-    tried = [item for item in first["items"] if item["attempts"]]
-    refused = [item for item in tried if item["status"] == "queued"]
-    assert spoken
-    assert 1 <= len(refused) <= WRITES_AHEAD + 2
-    assert len(tried) == len(spoken) + len(refused) < 30
-    assert {item["error"]["code"] for item in refused} == {"disk_full"}
-    for look in (first, last):
+    statuses = [item["status"] for item in full["items"]]
+    assert statuses.count("succeeded") == 1
+    assert full["trouble"] == "disk_full"
+    waiting = [item for item in full["items"] if item["status"] == "queued"]
+    assert {item["attempts"] for item in waiting} == {0}
+    assert "disk_full" in {item["error"]["code"] for item in waiting if item["error"]}
+    assert still_full == full, "nothing is begun while there is no room"
+    assert {(item["status"], item["attempts"]) for item in last["items"]} == {("succeeded", 1)}
+    assert last["trouble"] is None
+    for look in (full, last):
         audio = [item["audio"] for item in look["items"] if item["status"] == "succeeded"]
         assert look["files"] == {one["audio_path"]: one["size_bytes"] for one in audio}
-    failed = [item for item in last["items"] if item["status"] == "failed"]
-    assert len(failed) == 60 - len(spoken)
-    assert {(item["attempts"], item["error"]["code"]) for item in failed} == {(2, "disk_full")}

@@ -7,6 +7,7 @@ local slots = redis.call('ZCOUNT', P .. 'slots:' .. engine, now(), '+inf')
 local tasks = P .. 'tasks:' .. engine
 local admitted = {}
 if redis.call('EXISTS', P .. 'paused') == 1 then return admitted end
+end_pauses(engine)
 
 -- What runs at children that take no more (they drain or leave) takes nobody's slot.
 local function at_slots()

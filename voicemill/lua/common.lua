@@ -3,10 +3,13 @@
 -- A queue entry is "index \t characters \t batch_key \t alone".
 
 local P = 'voicemill:'
+local LONGEST_PAUSE_SECONDS = 60
 
 local function job_key(job) return P .. 'job:' .. job end
 local function states_key(job) return P .. 'job:' .. job .. ':states' end
 local function queue_key(job, engine) return P .. 'job:' .. job .. ':queue:' .. engine end
+local function delayed_key(job, engine) return P .. 'job:' .. job .. ':delayed:' .. engine end
+local function failed_key(job, engine) return P .. 'job:' .. job .. ':failed:' .. engine end
 local function job_tasks_key(job) return P .. 'job:' .. job .. ':tasks' end
 local function task_key(task) return P .. 'task:' .. task end
 
@@ -45,12 +48,24 @@ end
 
 local function load_state(job, index)
   local record = redis.call('HGET', states_key(job), index)
-  if record then return cjson.decode(record) end
-  return {status = 'queued', attempts = 0}
+  if not record then return {status = 'queued', attempts = 0, run = 1} end
+  local state = cjson.decode(record)
+  -- What failed in an earlier run of its job waits again, and its attempts count anew.
+  if state.status == 'failed' and state.run < tonumber(redis.call('HGET', job_key(job), 'run')) then
+    state.status, state.run, state.base = 'queued', state.run + 1, state.attempts
+  end
+  return state
 end
+
+-- Attempts of an item in this run of its job.
+local function tries(state) return state.attempts - (state.base or 0) end
 
 local function save_state(job, index, state)
   redis.call('HSET', states_key(job), index, cjson.encode(state))
+end
+
+local function is_terminal(status)
+  return status == 'completed' or status == 'failed' or status == 'cancelled' or status == 'expired'
 end
 
 local function move_item(job, index, state, status)
@@ -64,14 +79,32 @@ local function move_job(job, status)
   redis.call('HSET', job_key(job), 'status', status, status .. '_at', stamp())
 end
 
+-- A job has ended; its audio and texts are kept for a while.
+local function end_job(job, status)
+  move_job(job, status)
+  local seconds = tonumber(redis.call('HGET', job_key(job), 'output_expires_after'))
+  if not seconds then return end
+  local at = string.format('%.6f', now() + seconds)
+  redis.call('HSET', job_key(job), 'output_expires_at', at)
+  redis.call('ZADD', P .. 'expiries', at, job)
+end
+
+local function set_deadline(job)
+  local seconds = tonumber(redis.call('HGET', job_key(job), 'deadline_seconds'))
+  if not seconds then return end
+  local at = string.format('%.6f', now() + seconds)
+  redis.call('HSET', job_key(job), 'expires_at', at)
+  redis.call('ZADD', P .. 'deadlines', at, job)
+end
+
 local function settle(job)
-  local fields = redis.call('HMGET', job_key(job), 'status', 'queued', 'in_progress', 'succeeded')
+  local fields = redis.call('HMGET', job_key(job), 'status', 'queued', 'in_progress', 'succeeded', 'ending')
   if tonumber(fields[2]) > 0 or tonumber(fields[3]) > 0 then return end
   if fields[1] == 'cancelling' then
-    move_job(job, 'cancelled')
+    end_job(job, fields[5])
   elseif fields[1] == 'in_progress' then
     move_job(job, 'finalizing')
-    move_job(job, tonumber(fields[4]) > 0 and 'completed' or 'failed')
+    end_job(job, tonumber(fields[4]) > 0 and 'completed' or 'failed')
   end
 end
 
@@ -89,35 +122,55 @@ local function leave_turn(job, engine)
   if redis.call('ZCARD', waiting) == 0 then redis.call('ZREM', P .. 'ready:' .. engine, tenant) end
 end
 
-local function requeue(job, engine, entry, alone)
+-- Put an item at the head of its queue; with a pause, once that is over.
+local function requeue(job, engine, entry, alone, pause)
   local parts = parse(entry)
   local again = table.concat({parts.index, parts.characters, parts.key, alone and 1 or 0}, '\t')
-  redis.call('LPUSH', queue_key(job, engine), again)
   count_waiting(job, engine, 1, parts.characters)
-  await_turn(job, engine)
-end
-
-local function is_stopping(job)
-  local status = redis.call('HGET', job_key(job), 'status')
-  return status == 'cancelling' or status == 'cancelled' or status == 'expired'
-end
-
-local function end_state(job, index, state, status, engine, code)
-  state.completed_at = now()
-  move_item(job, index, state, status)
-  measure('voicemill_items_total', 'engine=' .. engine .. ',outcome=' .. status .. ',code=' .. code, 1)
-end
-
--- Fail an attempt: the item goes back to the head of its queue, alone, until its attempts are used up.
-local function fail_attempt(job, engine, entry, state, failure, max_attempts)
-  local index = parse(entry).index
-  state.error = failure
-  if failure.retryable and state.attempts < max_attempts and not is_stopping(job) then
-    move_item(job, index, state, 'queued')
-    requeue(job, engine, entry, true)
+  if pause > 0 then
+    redis.call('ZADD', delayed_key(job, engine), now() + pause, again)
+    redis.call('ZADD', P .. 'delayed:' .. engine, 'LT', now() + pause, job)
   else
-    end_state(job, index, state, 'failed', engine, failure.code)
+    redis.call('LPUSH', queue_key(job, engine), again)
+    await_turn(job, engine)
   end
+end
+
+-- Items whose pause is over go to the head of their queues.
+local function end_pauses(engine)
+  local at = now()
+  local due = redis.call('ZRANGEBYSCORE', P .. 'delayed:' .. engine, '-inf', at, 'LIMIT', 0, 16)
+  for _, job in ipairs(due) do
+    local delayed = delayed_key(job, engine)
+    for _, entry in ipairs(redis.call('ZRANGEBYSCORE', delayed, '-inf', at, 'LIMIT', 0, 64)) do
+      redis.call('ZREM', delayed, entry)
+      redis.call('LPUSH', queue_key(job, engine), entry)
+    end
+    await_turn(job, engine)
+    local left = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
+    if left[1] then
+      redis.call('ZADD', P .. 'delayed:' .. engine, left[2], job)
+    else
+      redis.call('ZREM', P .. 'delayed:' .. engine, job)
+    end
+  end
+end
+
+-- Drop all of a job that waits for an engine; gives how many items.
+local function drop_waiting(job, engine)
+  local items = redis.call('LLEN', queue_key(job, engine)) + redis.call('ZCARD', delayed_key(job, engine))
+  redis.call('DEL', queue_key(job, engine), delayed_key(job, engine))
+  redis.call('ZREM', P .. 'delayed:' .. engine, job)
+  leave_turn(job, engine)
+  return items
+end
+
+-- What items of a job end as that is stopping; false for one that is not.
+local function stopped_as(job)
+  local fields = redis.call('HMGET', job_key(job), 'status', 'run')
+  local status = fields[1]
+  if status ~= 'cancelling' and status ~= 'cancelled' and status ~= 'expired' then return false end
+  return redis.call('HGET', job_key(job), 'stop:' .. fields[2])
 end
 
 local function forget_task(task, job, engine)
@@ -138,8 +191,79 @@ local function has_begun(task, index)
   return redis.call('HEXISTS', task_key(task), 'begun:' .. index) == 1
 end
 
+local function end_state(job, index, state, status, engine, code)
+  state.completed_at = now()
+  move_item(job, index, state, status)
+  measure('voicemill_items_total', 'engine=' .. engine .. ',outcome=' .. status .. ',code=' .. code, 1)
+end
+
+-- Stop a job: what waits ends at once, what runs at its next check; then the job ends as `ending`.
+local function stop_job(job, ending)
+  local fields = redis.call('HMGET', job_key(job), 'engines', 'run')
+  local status = ending == 'expired' and 'expired' or 'cancelled'
+  move_job(job, 'cancelling')
+  redis.call('HSET', job_key(job), 'ending', ending, 'stop:' .. fields[2], status)
+  for _, engine in ipairs(cjson.decode(fields[1])) do
+    local waiting = drop_waiting(job, engine)
+    if waiting > 0 then
+      redis.call('HINCRBY', job_key(job), 'queued', -waiting)
+      redis.call('HINCRBY', job_key(job), status, waiting)
+      count_waiting(job, engine, -waiting, -redis.call('HGET', job_key(job), 'waiting_characters:' .. engine))
+      measure('voicemill_items_total', 'engine=' .. engine .. ',outcome=' .. status .. ',code=', waiting)
+    end
+  end
+  for _, task in ipairs(redis.call('SMEMBERS', job_tasks_key(job))) do
+    local record = redis.call('HMGET', task_key(task), 'status', 'engine', 'entries')
+    for _, entry in ipairs(cjson.decode(record[3])) do
+      local index = parse(entry).index
+      local state = load_state(job, index)
+      if state.status == 'queued' and not has_begun(task, index) then
+        end_state(job, index, state, status, record[2], '')
+      end
+    end
+    if record[1] == 'admitted' then forget_task(task, job, record[2]) end
+  end
+  settle(job)
+end
+
+-- Seconds until an item may be tried again: four times as long after each attempt, less up to a half
+-- that differs from item to item. The first loss of a worker is no fault of the item.
+local function pause_after(job, index, state, retry_seconds)
+  if state.error.code == 'worker_lost' and tries(state) == 1 then return 0 end
+  local longest = math.min(LONGEST_PAUSE_SECONDS, retry_seconds * 4 ^ (tries(state) - 1))
+  local drawn = tonumber(string.sub(redis.sha1hex(job .. index .. state.attempts), 1, 8), 16) / 2 ^ 32
+  return longest * (1 - drawn / 2)
+end
+
+-- Keep a failed item at hand, for those who look and for another run.
+local function keep_failed(job, engine, entry)
+  local parts = parse(entry)
+  local fields = redis.call('HMGET', job_key(job), 'tenant', 'seq')
+  redis.call('RPUSH', failed_key(job, engine), table.concat({parts.index, parts.characters, parts.key, 0}, '\t'))
+  redis.call('HINCRBY', job_key(job), 'failed_characters:' .. engine, parts.characters)
+  redis.call('HINCRBY', job_key(job), 'done_characters', parts.characters)
+  redis.call('ZADD', P .. 'dead:' .. fields[1], fields[2], job)
+end
+
+-- Fail an attempt: the item goes back to the head of its queue, alone and after a pause, until its
+-- attempts are used up.
+local function fail_attempt(job, engine, entry, state, failure, max_attempts, retry_seconds)
+  local index = parse(entry).index
+  state.error = failure
+  if failure.retryable and tries(state) < max_attempts and not stopped_as(job) then
+    move_item(job, index, state, 'queued')
+    requeue(job, engine, entry, true, pause_after(job, index, state, retry_seconds))
+  else
+    end_state(job, index, state, 'failed', engine, failure.code)
+    keep_failed(job, engine, entry)
+    local fields = redis.call('HMGET', job_key(job), 'failed', 'max_failures')
+    local most = tonumber(fields[2])
+    if most and tonumber(fields[1]) > most and not stopped_as(job) then stop_job(job, 'failed') end
+  end
+end
+
 -- Take a task apart: started items lose their attempt, the others go back as they were.
-local function release(task, max_attempts, code, message)
+local function release(task, max_attempts, retry_seconds, code, message)
   local record = redis.call('HMGET', task_key(task), 'job', 'engine', 'entries')
   local job, engine = record[1], record[2]
   if not job then return 0 end
@@ -149,23 +273,30 @@ local function release(task, max_attempts, code, message)
     local parts = parse(entry)
     local state = load_state(job, parts.index)
     if state.status == 'in_progress' and state.task_id == task then
-      if is_stopping(job) then
-        end_state(job, parts.index, state, 'cancelled', engine, '')
+      local ending = stopped_as(job)
+      if ending then
+        end_state(job, parts.index, state, ending, engine, '')
       else
         local failure = {code = code, message = message, retryable = true}
-        fail_attempt(job, engine, entry, state, failure, max_attempts)
+        fail_attempt(job, engine, entry, state, failure, max_attempts, retry_seconds)
       end
     elseif state.status == 'queued' and not has_begun(task, parts.index) then
-      if is_stopping(job) then
-        end_state(job, parts.index, state, 'cancelled', engine, '')
+      local ending = stopped_as(job)
+      if ending then
+        end_state(job, parts.index, state, ending, engine, '')
       else
-        requeue(job, engine, entry, parts.alone)
+        requeue(job, engine, entry, parts.alone, 0)
       end
     end
   end
   forget_task(task, job, engine)
   settle(job)
   return 1
+end
+
+-- Have the append-only file written anew some time from now, if that is not planned already.
+local function rewrite_in(seconds)
+  redis.call('SET', P .. 'rewrite_at', now() + tonumber(seconds), 'NX')
 end
 
 -- Records of the workers or children that were heard of lately.

@@ -1,11 +1,11 @@
 -- The compare-and-set that publishes. Refused (0) to whoever no longer holds the item.
--- ARGV: task, token, index, outcome (succeeded, failed, cancelled), body (JSON), max attempts
--- and, to succeed: decay of costs, job
+-- ARGV: task, token, index, outcome (succeeded, failed, returned, cancelled), body (JSON), max attempts,
+-- retry seconds and, to succeed: decay of costs, job
 local task, index, outcome = ARGV[1], tonumber(ARGV[3]), ARGV[4]
 -- The same call again, because its answer was lost, maybe after the task is gone: the file is
 -- published and must stay.
 if outcome == 'succeeded' then
-  local state = load_state(ARGV[8], index)
+  local state = load_state(ARGV[9], index)
   if state.status == 'succeeded' and state.task_id == task
     and state.audio.audio_path == cjson.decode(ARGV[5]).audio_path then return 1 end
 end
@@ -18,14 +18,20 @@ local own
 for _, entry in ipairs(cjson.decode(record[4])) do
   if parse(entry).index == index then own = entry end
 end
-if is_stopping(job) or outcome == 'cancelled' then
-  end_state(job, index, state, 'cancelled', engine, '')
+local ending = stopped_as(job)
+if ending or outcome == 'cancelled' then
+  end_state(job, index, state, ending or 'cancelled', engine, '')
   settle(job)
   return 0
 end
 local body = cjson.decode(ARGV[5])
-if outcome == 'failed' then
-  fail_attempt(job, engine, own, state, body, tonumber(ARGV[6]))
+if outcome == 'returned' then
+  state.attempts = state.attempts - 1
+  state.error = body
+  move_item(job, index, state, 'queued')
+  requeue(job, engine, own, parse(own).alone, 0)
+elseif outcome == 'failed' then
+  fail_attempt(job, engine, own, state, body, tonumber(ARGV[6]), tonumber(ARGV[7]))
 else
   local characters = parse(own).characters
   state.audio = body
@@ -37,10 +43,8 @@ else
   measure('voicemill_device_seconds_total', 'engine=' .. engine, body.device_seconds)
   measure('voicemill_synthesis_seconds_sum', 'engine=' .. engine, body.device_seconds)
   measure('voicemill_synthesis_seconds_count', 'engine=' .. engine, 1)
-  observe_cost(engine, characters, body.device_seconds, tonumber(ARGV[7]))
-end
-if state.status ~= 'queued' then
-  redis.call('HINCRBY', job_key(job), 'done_characters', parse(own).characters)
+  redis.call('HINCRBY', job_key(job), 'done_characters', characters)
+  observe_cost(engine, characters, body.device_seconds, tonumber(ARGV[8]))
 end
 settle(job)
 return 1

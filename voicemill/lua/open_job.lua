@@ -4,6 +4,7 @@ local record = redis.call('HMGET', job_key(job), 'status', 'total', 'engines')
 if record[1] ~= 'validating' or record[2] ~= ARGV[2] then return {} end
 move_job(job, 'queued')
 redis.call('ZREM', P .. 'validating', job)
+set_deadline(job)
 for _, engine in ipairs(cjson.decode(record[3])) do
   local characters = redis.call('HGET', job_key(job), 'waiting_characters:' .. engine)
   redis.call('HINCRBY', P .. 'queued_items', engine, redis.call('LLEN', queue_key(job, engine)))

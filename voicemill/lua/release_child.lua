@@ -1,4 +1,5 @@
--- A child's process is gone. ARGV: child, engine, max attempts, code, message. Returns 1 if it held a task
+-- A child's process is gone. ARGV: child, engine, max attempts, retry seconds, code, message.
+-- Returns 1 if it held a task
 local child, engine = ARGV[1], ARGV[2]
 redis.call('ZREM', P .. 'children', child)
 redis.call('ZREM', P .. 'slots:' .. engine, child)
@@ -8,4 +9,4 @@ redis.call('SREM', P .. 'draining', child)
 local task = redis.call('HGET', P .. 'child_tasks', child)
 if not task then return 0 end
 redis.call('HDEL', P .. 'child_tasks', child)
-return release(task, tonumber(ARGV[3]), ARGV[4], ARGV[5])
+return release(task, tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], ARGV[6])

@@ -6,8 +6,8 @@ if record[1] ~= ARGV[2] then return nil end
 local job = record[2]
 redis.call('ZADD', P .. 'running', 'XX', now() + tonumber(ARGV[3]), task)
 local started, first_attempts = {}, 0
-if is_stopping(job) then return started end
-local waits = redis.call('HMGET', job_key(job), 'status', 'created_at')
+if stopped_as(job) then return started end
+local waits = redis.call('HMGET', job_key(job), 'status', 'created_at', 'run')
 if waits[1] == 'queued' then move_job(job, 'in_progress') end
 for position = 4, #ARGV do
   local index = ARGV[position]
@@ -16,7 +16,9 @@ for position = 4, #ARGV do
     redis.call('HSET', task_key(task), 'begun:' .. index, 1)
     state.attempts = state.attempts + 1
     state.task_id = task
+    state.run = tonumber(waits[3])
     state.started_at = now()
+    state.completed_at = nil
     move_item(job, index, state, 'in_progress')
     if state.attempts == 1 then first_attempts = first_attempts + 1 end
     table.insert(started, {tonumber(index), state.attempts})

@@ -5,14 +5,17 @@ processes may call at once. Keys are computed inside the scripts: one Redis
 (or Valkey) server, not a Cluster.
 """
 
+from voicemill.store.durability import DurabilityStore
 from voicemill.store.fleet import FleetStore
-from voicemill.store.jobs import JobPage, JobStore
+from voicemill.store.jobs import JobPage
+from voicemill.store.removal import RemovalStore
+from voicemill.store.replay import DeadLetter, ReplayStore
 from voicemill.store.tasks import AdmittedTask, StartedTask, TaskStore
 
-__all__ = ["AdmittedTask", "JobPage", "StartedTask", "Store"]
+__all__ = ["AdmittedTask", "DeadLetter", "JobPage", "StartedTask", "Store"]
 
 
-class Store(JobStore, TaskStore, FleetStore):
+class Store(ReplayStore, TaskStore, FleetStore, RemovalStore, DurabilityStore):
     """All records of one stack.
 
     Every method raises ``StoreUnavailableError`` when Redis does not answer in

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import redis
@@ -20,13 +20,16 @@ from voicemill.jobs import (
     ItemInput,
     ItemStatus,
     Job,
+    JobRules,
     JobStatus,
     default_custom_id,
+    is_terminal,
 )
 from voicemill.store.connection import Connection, key, translated
 
 PAGE_ITEMS = 100
 APPEND_ITEMS = 1000
+NO_RULES = JobRules()
 COUNTS = ("total", "queued", "in_progress", "succeeded", "failed", "cancelled", "expired", "cached")
 TIMES = (
     "in_progress_at",
@@ -36,7 +39,10 @@ TIMES = (
     "cancelling_at",
     "cancelled_at",
     "expired_at",
+    "expires_at",
+    "output_expires_at",
 )
+STOP = "stop:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,12 @@ class JobStore(Connection):
     """Creates, reads and cancels jobs."""
 
     def create_job(
-        self, job_id: str, tenant: str, items: Sequence[ItemInput], metadata: Mapping[str, str]
+        self,
+        job_id: str,
+        tenant: str,
+        items: Sequence[ItemInput],
+        metadata: Mapping[str, str],
+        rules: JobRules = NO_RULES,
     ) -> Job:
         """Store a job and make it live; it reads as ``validating`` until it is whole.
 
@@ -59,7 +70,9 @@ class JobStore(Connection):
         failed by the clerk; one that lives on after that gets ``StoreRefusedError``.
         """
         engines = sorted({item.model for item in items})
-        self.run("create_job", job_id, tenant, json.dumps(dict(metadata)), json.dumps(engines))
+        texts = (json.dumps(dict(metadata)), json.dumps(engines))
+        limits = (rules.max_failures, rules.deadline_seconds, rules.output_expires_after)
+        self.run("create_job", job_id, tenant, *texts, *("" if n is None else n for n in limits))
         for offset in range(0, len(items), APPEND_ITEMS):
             if not self.run("append_items", *append_arguments(job_id, offset, items)):
                 raise given_up(job_id)
@@ -119,7 +132,7 @@ class JobStore(Connection):
         with translated():
             bodies = self._redis.hmget(key("job", job_id, "pages"), [str(n) for n in numbers])
         pages = {
-            number: json.loads(zlib.decompress(body))
+            number: unpacked(body)
             for number, body in zip(numbers, bodies, strict=True)
             if body is not None
         }
@@ -127,6 +140,17 @@ class JobStore(Connection):
             ItemInput.from_record(pages[index // PAGE_ITEMS][index % PAGE_ITEMS])
             for index in indexes
         ]
+
+    def last_errors(self, job_id: str, indexes: Sequence[int]) -> dict[int, ItemError]:
+        """Why the attempt before failed, by index of the items that had one."""
+        with translated():
+            states = self._redis.hmget(key("job", job_id, "states"), [str(i) for i in indexes])
+        records = [json.loads(state) if state else {} for state in states]
+        return {
+            index: ItemError(**record["error"])
+            for index, record in zip(indexes, records, strict=True)
+            if record.get("error")
+        }
 
     def cancel(self, job_id: str) -> Job:
         """Cancel what waits at once, what runs at its next check; a terminal job stays as it is."""
@@ -136,6 +160,10 @@ class JobStore(Connection):
             if "NOJOB" not in str(error):
                 raise
         return self.job(job_id)
+
+    def expire_jobs(self, *, limit: int = 10) -> int:
+        """Stop jobs that are past their deadline; gives how many were looked at."""
+        return int(self.run("expire_jobs", limit))
 
     def abandon_unfinished(self, seconds: float, *, limit: int = 100) -> int:
         """Fail jobs that have been ``validating`` for ``seconds`` without a new page."""
@@ -179,8 +207,7 @@ def append_arguments(
     pages: list[str | int | bytes] = []
     for start in range(0, len(added), PAGE_ITEMS):
         page = added[start : start + PAGE_ITEMS]
-        body = json.dumps([item.to_record() for item in page], ensure_ascii=False)
-        pages += [(offset + start) // PAGE_ITEMS, zlib.compress(body.encode("utf-8"), 6)]
+        pages += [(offset + start) // PAGE_ITEMS, packed([item.to_record() for item in page])]
     named = [item for item in added if item.custom_id != default_custom_id(item.index)]
     ids: list[str | int | bytes] = [part for item in named for part in (item.custom_id, item.index)]
     entries: list[str | int | bytes] = []
@@ -195,10 +222,21 @@ def append_arguments(
     ]
 
 
+def packed(records: Sequence[Mapping[str, Any]]) -> bytes:
+    """A page of inputs as it is stored."""
+    return zlib.compress(json.dumps(records, ensure_ascii=False).encode("utf-8"), 6)
+
+
+def unpacked(body: bytes) -> list[dict[str, Any]]:
+    """The records of a page."""
+    records: list[dict[str, Any]] = json.loads(zlib.decompress(body))
+    return records
+
+
 def read_job(record: Mapping[bytes, bytes]) -> Job | None:
     """The job a hash holds; nothing for none, or for one of a schema we don't know."""
     fields = {name.decode(): value.decode() for name, value in record.items()}
-    if fields.get("schema") != str(SCHEMA):
+    if fields.get("schema") != str(SCHEMA) or "deleted" in fields:
         return None
     return Job(
         id=fields["id"],
@@ -207,6 +245,13 @@ def read_job(record: Mapping[bytes, bytes]) -> Job | None:
         counts=Counts(**{name: int(fields[name]) for name in COUNTS}),
         created_at=float(fields["created_at"]),
         **{name: float(fields[name]) for name in TIMES if name in fields},
+        data_removed="data_removed" in fields,
+        run=int(fields["run"]),
+        stops={
+            int(name.removeprefix(STOP)): ItemStatus(value)
+            for name, value in fields.items()
+            if name.startswith(STOP)
+        },
         input_characters=int(fields["input_characters"]),
         done_characters=int(fields["done_characters"]),
         audio_seconds=float(fields["audio_seconds"]),
@@ -217,27 +262,26 @@ def read_job(record: Mapping[bytes, bytes]) -> Job | None:
 
 
 def read_item(job: Job, asked: ItemInput, state: bytes | None) -> Item:
-    """An item from its input and its state; one that waits in a stopped job reads as stopped."""
+    """An item from its input and its state.
+
+    One that failed before a retry reads as waiting, one that waits in a stopped job as stopped.
+    """
     record: dict[str, Any] = json.loads(state) if state else {}
+    status, run = ItemStatus(record.get("status", "queued")), record.get("run", 1)
+    if status is ItemStatus.FAILED and run < job.run:
+        status, run = ItemStatus.QUEUED, run + 1
+    if status is ItemStatus.QUEUED:
+        status = job.stops.get(run, status)
     audio, error = record.get("audio"), record.get("error")
-    item = Item(
+    return Item(
         job_id=job.id,
         input=asked,
-        status=ItemStatus(record.get("status", "queued")),
+        status=status,
         attempts=record.get("attempts", 0),
         task_id=record.get("task_id"),
         audio=ItemAudio(**audio) if audio else None,
         error=ItemError(**error) if error else None,
         cached=record.get("cached", False),
         started_at=record.get("started_at"),
-        completed_at=record.get("completed_at"),
+        completed_at=record.get("completed_at") if is_terminal(status) else None,
     )
-    stopped = {
-        JobStatus.CANCELLING: ItemStatus.CANCELLED,
-        JobStatus.CANCELLED: ItemStatus.CANCELLED,
-        JobStatus.FAILED: ItemStatus.CANCELLED,
-        JobStatus.EXPIRED: ItemStatus.EXPIRED,
-    }
-    if item.status is ItemStatus.QUEUED and job.status in stopped:
-        return replace(item, status=stopped[job.status])
-    return item

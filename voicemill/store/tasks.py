@@ -75,40 +75,64 @@ class TaskStore(Connection):
         """Publish an item's audio. False: refused, the file must go."""
         body = json.dumps(asdict(audio))
         mine = (task.id, task.token, index)
-        ended = self.run("end_item", *mine, "succeeded", body, 0, DECAY, task.job_id)
+        ended = self.run("end_item", *mine, "succeeded", body, 0, 0, DECAY, task.job_id)
         return bool(ended)
 
     def fail_item(
-        self, task: StartedTask, index: int, error: ItemError, *, max_attempts: int
+        self,
+        task: StartedTask,
+        index: int,
+        error: ItemError,
+        *,
+        max_attempts: int,
+        retry_seconds: float = 0.0,
     ) -> bool:
-        """Note a failed attempt; a retryable one goes back to its queue, alone."""
+        """Note a failed attempt; a retryable one goes back to its queue, alone and after a pause.
+
+        The pause is ``retry_seconds`` after the first attempt and grows.
+        """
+        mine = (task.id, task.token, index)
         body = json.dumps(asdict(error))
-        ended = self.run("end_item", task.id, task.token, index, "failed", body, max_attempts)
-        return bool(ended)
+        return bool(self.run("end_item", *mine, "failed", body, max_attempts, retry_seconds))
+
+    def return_item(self, task: StartedTask, index: int, error: ItemError) -> bool:
+        """Give an item back as if it had not been begun; ``error`` says why."""
+        body = json.dumps(asdict(error))
+        return bool(self.run("end_item", task.id, task.token, index, "returned", body, 0, 0))
 
     def cancel_item(self, task: StartedTask, index: int) -> None:
         """Note that an item was stopped because its job was."""
-        self.run("end_item", task.id, task.token, index, "cancelled", "null", 0)
+        self.run("end_item", task.id, task.token, index, "cancelled", "null", 0, 0)
 
-    def end_task(self, task: StartedTask, *, max_attempts: int) -> bool:
+    def end_task(self, task: StartedTask, *, max_attempts: int, retry_seconds: float = 0.0) -> bool:
         """Close a task and free its slot; what it did not start goes back as it was."""
-        return bool(self.run("end_task", task.id, task.token, max_attempts))
+        return bool(self.run("end_task", task.id, task.token, max_attempts, retry_seconds))
 
     def renew(self, task: StartedTask, lease_seconds: float) -> Lease:
         """Keep the running lease; says whether it is held, and whether the job is stopping."""
         answer: Lease = self.run("renew", task.id, task.token, lease_seconds).decode()
         return answer
 
-    def reap(self, *, max_attempts: int, limit: int = 100) -> int:
+    def reap(self, *, max_attempts: int, retry_seconds: float = 0.0, limit: int = 100) -> int:
         """Release the running leases that ran out; gives how many."""
-        return int(self.run("reap", max_attempts, limit))
+        return int(self.run("reap", max_attempts, retry_seconds, limit))
 
     def release_child(
-        self, child_id: str, engine: str, *, max_attempts: int, error: VoicemillError
+        self,
+        child_id: str,
+        engine: str,
+        *,
+        max_attempts: int,
+        error: VoicemillError,
+        retry_seconds: float = 0.0,
     ) -> bool:
         """Forget a child whose process is gone; what it held has failed with ``error``."""
-        failed = (error.code, error.message)
-        return bool(self.run("release_child", child_id, engine, max_attempts, *failed))
+        failed = (max_attempts, retry_seconds, error.code, error.message)
+        return bool(self.run("release_child", child_id, engine, *failed))
+
+    def overdue_children(self, children: Sequence[str], seconds: float) -> set[str]:
+        """Those of these children that hold a task of a job that has been stopping so long."""
+        return {child.decode() for child in self.run("overdue_children", seconds, *children)}
 
     def stale_admitted(self, seconds: float, *, limit: int = 100) -> list[AdmittedTask]:
         """Tasks sent ``seconds`` ago or earlier and not started."""

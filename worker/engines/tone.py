@@ -16,6 +16,7 @@ Options, all of them off by default:
 ``crash``                   the same, the process dying by SIGKILL
 ``hang``                    the same, blocked for good in native code that no signal ends
 ``poison``                  the same, raising what says that the process can't go on
+``memory_characters``       calls of more characters in all run out of memory
 ``output``                  what comes out: ``normal silence nan empty loud``
 
 Calls are counted in each process, from the first one after its warm-up.
@@ -44,7 +45,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from voicemill.errors import EnginePoisonedError, SynthesisError
+from voicemill.errors import EnginePoisonedError, OutOfMemoryError, SynthesisError
 from voicemill.voices import Capabilities, Voice
 from worker.engines.base import (
     WARM_UP_CALLS,
@@ -90,6 +91,7 @@ class ToneOptions:
     crash: float = 0
     hang: float = 0
     poison: float = 0
+    memory_characters: float = float("inf")
     output: Output = "normal"
 
     @classmethod
@@ -164,6 +166,8 @@ class ToneEngine:
         for trouble in TROUBLES:
             if 0 < worked <= getattr(self._options, trouble):
                 bring(trouble)
+        if sum(len(segment.text) for segment in batch) > self._options.memory_characters:
+            raise OutOfMemoryError("The tone engine was told to have no memory for so much text.")
         return [self._sound(segment.text, voice, options) for segment in batch]
 
     def after_batch(self) -> None:

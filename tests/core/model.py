@@ -1,0 +1,273 @@
+"""What the store should do, in plain Python: jobs, items, tasks, and nothing of Redis."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from voicemill.jobs import (
+    ITEM_TRANSITIONS,
+    JOB_TRANSITIONS,
+    Counts,
+    ItemStatus,
+    JobStatus,
+    is_terminal,
+)
+
+MAX_ATTEMPTS = 3
+
+
+@dataclass
+class ModelItem:
+    """One item; ``tries`` are its attempts in this run of its job."""
+
+    status: ItemStatus = ItemStatus.QUEUED
+    attempts: int = 0
+    tries: int = 0
+    task: str | None = None
+
+    def move(self, status: ItemStatus) -> None:
+        assert status in ITEM_TRANSITIONS[self.status], (self.status, status)
+        self.status = status
+
+
+@dataclass
+class ModelJob:
+    """One job; what waits is in ``waiting`` or, for a while, in ``pausing``."""
+
+    id: str
+    tenant: str
+    items: list[ModelItem]
+    max_failures: int | None
+    status: JobStatus = JobStatus.QUEUED
+    run: int = 1
+    ending: JobStatus = JobStatus.CANCELLED
+    waiting: dict[int, bool] = field(default_factory=dict)
+    """Whether they travel alone, by index."""
+    pausing: dict[int, bool] = field(default_factory=dict)
+    deleted: bool = False
+    data_removed: bool = False
+    expires: bool = False
+    """Its outputs are waiting for the end of their time."""
+
+    @property
+    def counts(self) -> Counts:
+        statuses = Counter(item.status.value for item in self.items)
+        return Counts(total=len(self.items), **{one.value: statuses[one] for one in ItemStatus})
+
+    @property
+    def is_stopping(self) -> bool:
+        return self.status in {JobStatus.CANCELLING, JobStatus.CANCELLED, JobStatus.EXPIRED}
+
+    @property
+    def ends_items_as(self) -> ItemStatus:
+        is_late = self.ending is JobStatus.EXPIRED
+        return ItemStatus.EXPIRED if is_late else ItemStatus.CANCELLED
+
+    def move(self, status: JobStatus) -> None:
+        assert status in JOB_TRANSITIONS[self.status], (self.status, status)
+        self.status = status
+
+
+@dataclass
+class ModelTask:
+    """One batch, admitted or running."""
+
+    id: str
+    job: ModelJob
+    entries: dict[int, bool]
+    """Whether they travel alone, by index."""
+    child: str | None = None
+    begun: set[int] = field(default_factory=set)
+
+
+class Model:
+    """Every transition, with the answer that the store should give."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, ModelJob] = {}
+        self.tasks: dict[str, ModelTask] = {}
+
+    def submit(self, job_id: str, tenant: str, count: int, max_failures: int | None) -> None:
+        items = [ModelItem() for _ in range(count)]
+        job = ModelJob(job_id, tenant, items, max_failures)
+        job.waiting = dict.fromkeys(range(count), False)
+        self.jobs[job_id] = job
+
+    def admit(self, task_id: str, job_id: str, entries: dict[int, bool]) -> None:
+        job = self.jobs[job_id]
+        assert entries
+        assert not (len(entries) > 1 and any(entries.values())), "one travels alone"
+        for index, alone in entries.items():
+            assert job.waiting.pop(index) is alone
+        self.tasks[task_id] = ModelTask(task_id, job, entries)
+
+    def start(self, task_id: str, child: str) -> bool:
+        task = self.tasks.get(task_id)
+        if task is None or task.child is not None:
+            return False
+        task.child = child
+        return True
+
+    def begin(self, task_id: str, indexes: Iterable[int]) -> dict[int, int]:
+        task = self.tasks.get(task_id)
+        if task is None or task.job.is_stopping:
+            return {}
+        if task.job.status is JobStatus.QUEUED:
+            task.job.move(JobStatus.IN_PROGRESS)
+        begun = {}
+        for index in indexes:
+            item = task.job.items[index]
+            if item.status is ItemStatus.QUEUED and index not in task.begun:
+                item.move(ItemStatus.IN_PROGRESS)
+                item.attempts, item.tries, item.task = item.attempts + 1, item.tries + 1, task.id
+                task.begun.add(index)
+                begun[index] = item.attempts
+            elif item.status is ItemStatus.IN_PROGRESS and item.task == task.id:
+                begun[index] = item.attempts
+        return begun
+
+    def succeed(self, task_id: str, index: int) -> bool:
+        held = self._held(task_id, index)
+        if held is None:
+            return False
+        held[1].move(ItemStatus.SUCCEEDED)
+        self._settle(held[0].job)
+        return True
+
+    def fail(self, task_id: str, index: int, *, retryable: bool, pauses: bool) -> bool:
+        held = self._held(task_id, index)
+        if held is None:
+            return False
+        self._fail(held[0], index, retryable=retryable, pauses=pauses)
+        self._settle(held[0].job)
+        return True
+
+    def give_back(self, task_id: str, index: int) -> bool:
+        held = self._held(task_id, index)
+        if held is None:
+            return False
+        task, item = held
+        item.move(ItemStatus.QUEUED)
+        item.attempts, item.tries = item.attempts - 1, item.tries - 1
+        task.job.waiting[index] = task.entries[index]
+        return True
+
+    def release(self, task_id: str, *, pauses: bool) -> bool:
+        """The task is closed, or its child or its lease is lost."""
+        task = self.tasks.get(task_id)
+        if task is None or task.child is None:
+            return False
+        job = task.job
+        for index in reversed(task.entries):
+            item = job.items[index]
+            if item.status is ItemStatus.IN_PROGRESS and item.task == task.id:
+                if job.is_stopping:
+                    item.move(job.ends_items_as)
+                else:
+                    # The first loss of a worker costs no pause.
+                    self._fail(task, index, retryable=True, pauses=pauses and item.tries > 1)
+            elif item.status is ItemStatus.QUEUED and index not in task.begun:
+                job.waiting[index] = task.entries[index]
+        del self.tasks[task_id]
+        self._settle(job)
+        return True
+
+    def stop(self, job_id: str, ending: JobStatus) -> None:
+        """Cancelled by its client, or past its deadline."""
+        job = self.jobs[job_id]
+        if job.status in {JobStatus.QUEUED, JobStatus.IN_PROGRESS}:
+            self._stop(job, ending)
+
+    def retry(self, job_id: str) -> None:
+        job = self.jobs[job_id]
+        failed = [n for n, item in enumerate(job.items) if item.status is ItemStatus.FAILED]
+        if not failed:
+            return
+        for index in failed:
+            job.items[index].status, job.items[index].tries = ItemStatus.QUEUED, 0
+        job.run, job.status, job.expires = job.run + 1, JobStatus.QUEUED, False
+        job.waiting = dict.fromkeys(failed, False)
+
+    def delete(self, job_id: str) -> None:
+        self.jobs[job_id].deleted = True
+
+    def purge(self, job_id: str) -> None:
+        del self.jobs[job_id]
+        self.tasks = {name: task for name, task in self.tasks.items() if task.job.id != job_id}
+
+    def end_pauses(self) -> None:
+        for job in self.jobs.values():
+            job.waiting |= job.pausing
+            job.pausing.clear()
+
+    def task_of(self, child: str) -> str | None:
+        return next((task.id for task in self.tasks.values() if task.child == child), None)
+
+    def waits(self) -> bool:
+        return any(job.waiting for job in self.jobs.values())
+
+    def active(self) -> bool:
+        return any(not is_terminal(job.status) for job in self.jobs.values())
+
+    def admitted(self) -> Sequence[str]:
+        return [task.id for task in self.tasks.values() if task.child is None]
+
+    def running(self) -> Sequence[str]:
+        return [task.id for task in self.tasks.values() if task.child is not None]
+
+    def _held(self, task_id: str, index: int) -> tuple[ModelTask, ModelItem] | None:
+        """The item, if the task has it in hand and may still say how it ended."""
+        task = self.tasks.get(task_id)
+        if task is None:
+            return None
+        item = task.job.items[index]
+        if item.status is not ItemStatus.IN_PROGRESS or item.task != task_id:
+            return None
+        if task.job.is_stopping:
+            item.move(task.job.ends_items_as)
+            self._settle(task.job)
+            return None
+        return task, item
+
+    def _fail(self, task: ModelTask, index: int, *, retryable: bool, pauses: bool) -> None:
+        job, item = task.job, task.job.items[index]
+        if retryable and item.tries < MAX_ATTEMPTS:
+            item.move(ItemStatus.QUEUED)
+            (job.pausing if pauses else job.waiting)[index] = True
+            return
+        item.move(ItemStatus.FAILED)
+        if job.max_failures is not None and job.counts.failed > job.max_failures:
+            self._stop(job, JobStatus.FAILED)
+
+    def _stop(self, job: ModelJob, ending: JobStatus) -> None:
+        job.move(JobStatus.CANCELLING)
+        job.ending = ending
+        for item in job.items:
+            if item.status is ItemStatus.QUEUED:
+                item.move(job.ends_items_as)
+        job.waiting.clear()
+        job.pausing.clear()
+        self.tasks = {
+            name: task
+            for name, task in self.tasks.items()
+            if task.job is not job or task.child is not None
+        }
+        self._settle(job)
+
+    def _settle(self, job: ModelJob) -> None:
+        counts = job.counts
+        if counts.queued or counts.in_progress:
+            return
+        if job.status is JobStatus.CANCELLING:
+            job.move(job.ending)
+        elif job.status is JobStatus.IN_PROGRESS:
+            job.move(JobStatus.FINALIZING)
+            job.move(JobStatus.COMPLETED if counts.succeeded else JobStatus.FAILED)
+        else:
+            return
+        job.expires = True
+
+    def check_ended(self) -> None:
+        assert all(is_terminal(job.status) for job in self.jobs.values())

@@ -1,0 +1,181 @@
+"""Failed items: looked at, run again; and jobs that are deleted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support import TONE, inputs, wait_until
+from voicemill.costs import CostModel
+from voicemill.errors import JobActiveError, JobNotFoundError
+from voicemill.jobs import ItemAudio, ItemError, ItemStatus, JobRules, JobStatus
+from voicemill.store import StartedTask, Store
+from voicemill.workers import ChildRecord
+
+LASTING = ItemError("unsupported_characters", "It can't be said.", False)
+PASSING = ItemError("synthesis_failed", "It failed.", True)
+SPOKEN = ItemAudio("/out/a.wav", "ab" * 32, 100, 1.5, 24000, 0.25, "tone", "1")
+
+
+def live(store: Store) -> None:
+    store.publish_engine(TONE)
+    child = ChildRecord("c1", "node", 1, "tone", "1", ready_at=0.0)
+    store.beat_child(child, 60, takes_work=True)
+
+
+def next_task(store: Store, batch_seconds: float = 100.0) -> StartedTask:
+    live(store)
+    (admitted,) = store.admit("tone", CostModel(1.0, 0.0), batch_seconds, most=1)
+    task = store.start_task(admitted.id, "c1", 60)
+    assert task is not None
+    return task
+
+
+def run_all(store: Store, *failing: int, error: ItemError = LASTING) -> list[int]:
+    """Run all that waits; gives the indexes in the order they ran in."""
+    ran: list[int] = []
+    live(store)
+    while store.snapshot().queued["tone"]:
+        task = next_task(store)
+        for index in store.start_items(task, task.indexes, 60):
+            ran.append(index)
+            if index in failing:
+                store.fail_item(task, index, error, max_attempts=1)
+            else:
+                assert store.succeed_item(task, index, SPOKEN)
+        store.end_task(task, max_attempts=1)
+    return ran
+
+
+def test_a_retry_runs_what_failed_and_nothing_else(store: Store) -> None:
+    store.create_job("job_1", "default", inputs(*"abcd"), {})
+    run_all(store, 1, 3)
+    before = store.job("job_1")
+    assert (before.status, before.counts.failed) == (JobStatus.COMPLETED, 2)
+
+    job = store.retry("job_1")
+
+    assert (job.status, job.run, job.completed_at) == (JobStatus.QUEUED, 2, None)
+    assert (job.counts.queued, job.counts.failed, job.counts.succeeded) == (2, 0, 2)
+    assert job.done_characters == 2
+    waiting = store.item("job_1", "row-000002")
+    assert (waiting.status, waiting.attempts, waiting.error) == (ItemStatus.QUEUED, 1, LASTING)
+    assert sorted(run_all(store)) == [1, 3]
+    job = store.job("job_1")
+    assert (job.status, job.counts.succeeded, job.done_characters) == (JobStatus.COMPLETED, 4, 4)
+    again = store.item("job_1", "row-000002")
+    assert (again.status, again.attempts, again.error) == (ItemStatus.SUCCEEDED, 2, None)
+
+
+def test_attempts_go_on_counting_and_each_run_has_as_many(store: Store) -> None:
+    store.create_job("job_1", "default", inputs("a"), {})
+    for run in (1, 2):
+        for attempt in (1, 2):
+            task = next_task(store)
+            assert store.start_items(task, [0], 60) == {0: 2 * (run - 1) + attempt}
+            assert store.fail_item(task, 0, PASSING, max_attempts=2)
+            store.end_task(task, max_attempts=2)
+        assert store.job("job_1").status is JobStatus.FAILED
+        if run == 1:
+            store.retry("job_1")
+
+
+def test_what_was_cancelled_stays_so_when_what_failed_runs_again(store: Store) -> None:
+    store.create_job("job_1", "default", inputs(*"abcd"), {}, JobRules(max_failures=0))
+    task = next_task(store)
+    store.start_items(task, [0], 60)
+    store.fail_item(task, 0, LASTING, max_attempts=1)
+    store.end_task(task, max_attempts=1)
+    assert store.job("job_1").status is JobStatus.FAILED
+
+    store.retry("job_1")
+    statuses = [item.status.value for item in store.items("job_1")]
+    assert statuses == ["queued", "cancelled", "cancelled", "cancelled"]
+    store.cancel("job_1")
+
+    assert {item.status for item in store.items("job_1")} == {ItemStatus.CANCELLED}
+    assert store.job("job_1").counts.cancelled == 4
+    assert store.retry("job_1").status is JobStatus.CANCELLED, "nothing failed"
+
+
+def test_a_retry_has_the_whole_deadline_again(store: Store) -> None:
+    store.create_job("job_1", "default", inputs("a"), {}, JobRules(deadline_seconds=0.1))
+    run_all(store, 0)
+    first = store.job("job_1").expires_at
+    wait_until(lambda: store.expire_jobs() == 1)
+    job = store.retry("job_1")
+    assert first is not None
+    assert job.expires_at is not None
+    assert job.expires_at >= first + 0.1
+    wait_until(lambda: store.expire_jobs() == 1)
+    assert store.job("job_1").status is JobStatus.EXPIRED
+
+
+@pytest.mark.parametrize("call", ["retry", "delete"])
+def test_a_job_that_goes_on_is_neither_retried_nor_deleted(store: Store, call: str) -> None:
+    store.create_job("job_1", "default", inputs("a"), {})
+    with pytest.raises(JobActiveError, match="The job job_1 has not ended; cancel it first"):
+        getattr(store, call)("job_1")
+
+
+def test_dead_letters_are_listed_by_tenant_newest_job_first_in_pages(store: Store) -> None:
+    for name in ("job_1", "job_2", "job_3"):
+        tenant = "bob" if name == "job_2" else "ann"
+        store.create_job(name, tenant, inputs(*"abc"), {})
+        run_all(store, 0, 2)
+
+    first = store.dead_letters("ann", limit=3)
+    rest = store.dead_letters("ann", after=first[-1].id, limit=3)
+
+    assert [(one.item.job_id, one.item.input.index) for one in first] == [
+        ("job_3", 0),
+        ("job_3", 2),
+        ("job_1", 0),
+    ]
+    assert [(one.item.job_id, one.item.input.index) for one in rest] == [("job_1", 2)]
+    assert {one.item.error for one in first} == {LASTING}
+    assert store.dead_letters("ann", after=rest[-1].id) == []
+    assert len(store.dead_letters("bob")) == 2
+    store.retry("job_3")
+    assert {one.item.job_id for one in store.dead_letters("ann")} == {"job_1"}
+    for nowhere in ("job_3.0", "job_9.0", "job_1.x", ""):
+        with pytest.raises(JobNotFoundError):
+            store.dead_letters("ann", after=nowhere)
+
+
+def test_a_deleted_job_is_unknown_at_once_and_leaves_nothing_but_its_name(
+    store: Store, redis_url: str
+) -> None:
+    client: Any = store._redis
+    store.create_job("job_1", "default", inputs(*"abcd"), {})
+    run_all(store, 1)
+    store.delete("job_1")
+    with pytest.raises(JobNotFoundError):
+        store.job("job_1")
+    assert store.jobs("default").jobs == []
+    assert store.dead_letters("default") == []
+    assert store.removals() == ["job_1"]
+
+    store.purge("job_1")
+
+    assert store.removals() == []
+    assert [name for name in client.keys("*") if b"job_1" in name] == []
+    assert store.was_removed("job_1")
+    assert not store.was_removed("job_2")
+
+
+def test_a_job_that_runs_is_removed_once_it_has_ended(store: Store) -> None:
+    store.create_job("job_1", "default", inputs(*"abcd"), {})
+    task = next_task(store)
+    store.start_items(task, [0], 60)
+    store.delete("job_1", cancel=True)
+    assert store.removals() == []
+    assert store.renew(task, 60) == "stopping"
+    assert not store.succeed_item(task, 0, SPOKEN)
+    assert store.removals() == ["job_1"]
+    store.purge("job_1")
+    assert not store.end_task(task, max_attempts=3)
+    assert store.renew(task, 60) == "lost"
+    assert store.snapshot().tasks == {"tone": 0}
+    assert store.snapshot().queued == {"tone": 0}

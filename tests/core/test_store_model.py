@@ -1,0 +1,401 @@
+"""Whatever is called, in any order, by whom ever: the store does what the model does."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from tests.core.model import MAX_ATTEMPTS, Model, ModelJob
+from tests.support import TONE, inputs
+from voicemill.costs import CostModel
+from voicemill.errors import DataRemovedError, JobActiveError, JobNotFoundError, WorkerLostError
+from voicemill.jobs import (
+    ItemAudio,
+    ItemError,
+    ItemStatus,
+    JobRules,
+    JobStatus,
+    is_terminal,
+    new_job_id,
+)
+from voicemill.store import StartedTask, Store
+from voicemill.workers import ChildRecord
+
+CHILDREN = ("c0", "c1", "c2")
+TEXT = "hello"
+HOUR = 3600.0
+PASSING = ItemError("synthesis_failed", "It failed.", True)
+LASTING = ItemError("unsupported_characters", "It can't be said.", False)
+FULL = ItemError("disk_full", "No room.", True)
+
+picks = st.integers(0, 999)
+pauses = st.sampled_from([0.0, HOUR])
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Calls store and model alike; time is made to pass by moving what is due."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self.store = store
+        self.redis: Any = store._redis
+        self.redis.flushall()
+        self.model = Model()
+        self.handles: list[StartedTask] = []
+        """Of tasks in hand, and of those that were lost: zombies go on calling."""
+        self.published: dict[tuple[str, int], ItemAudio] = {}
+        store.publish_engine(TONE)
+        for child in CHILDREN:
+            self.beat(child)
+
+    def beat(self, child: str) -> None:
+        record = ChildRecord(child, "node", 1, "tone", "1", ready_at=0.0)
+        self.store.beat_child(record, HOUR, takes_work=True)
+
+    # --- rules --------------------------------------------------------------
+
+    @precondition(lambda self: len(self.model.jobs) < 3)
+    @rule(
+        count=st.integers(1, 4),
+        tenant=st.sampled_from(["ann", "bob"]),
+        most=st.sampled_from([None, None, 0, 1]),
+    )
+    def submit(self, count: int, tenant: str, most: int | None) -> None:
+        job_id = new_job_id()
+        rules = JobRules(deadline_seconds=HOUR, max_failures=most, output_expires_after=HOUR)
+        self.store.create_job(job_id, tenant, inputs(*[TEXT] * count), {}, rules)
+        self.model.submit(job_id, tenant, count, most)
+
+    @precondition(lambda self: self.model.waits())
+    @rule(budget=st.integers(1, 4))
+    def admit(self, budget: int) -> None:
+        for task in self.store.admit("tone", CostModel(1.0, 0.0), float(budget)):
+            job, entries = self.redis.hmget(f"voicemill:task:{task.id}", "job", "entries")
+            parts = [entry.split("\t") for entry in json.loads(entries)]
+            carried = {int(index): alone == "1" for index, _, _, alone in parts}
+            assert len(carried) <= budget
+            self.model.admit(task.id, job.decode(), carried)
+        assert len(self.model.tasks) <= len(CHILDREN) + 1
+
+    @precondition(lambda self: self.model.admitted() and self.free_children())
+    @rule(pick=picks, count=st.integers(0, 4))
+    def start(self, pick: int, count: int) -> None:
+        waiting, free = self.model.admitted(), self.free_children()
+        task_id, child = waiting[pick % len(waiting)], free[pick % len(free)]
+        task = self.store.start_task(task_id, child, HOUR)
+        assert task is not None
+        assert self.model.start(task_id, child)
+        assert self.store.start_task(task_id, "twin", HOUR) is None
+        assert list(task.indexes) == list(self.model.tasks[task_id].entries)
+        self.handles.append(task)
+        self.begin_items(task, count)
+
+    @precondition(lambda self: self.model.waits() and self.free_children())
+    @rule(fails=st.lists(st.booleans(), min_size=4, max_size=4))
+    def work_off(self, fails: list[bool]) -> None:
+        """A batch from its admission to its end, some items of it failing for good."""
+        self.admit(4)
+        for task_id in self.model.admitted()[:1]:
+            task = self.begin_task(task_id, self.free_children()[0])
+            for index, fails_ in zip(task.indexes, fails, strict=False):
+                self.end(task, index, fails=fails_)
+            self.close(task)
+
+    @precondition(lambda self: self.handles)
+    @rule(pick=picks, count=st.integers(1, 4))
+    def begin(self, pick: int, count: int) -> None:
+        if task := self.any_handle(pick):
+            self.begin_items(task, count)
+
+    @precondition(lambda self: self.handles)
+    @rule(pick=picks)
+    def succeed(self, pick: int) -> None:
+        if task := self.any_handle(pick):
+            self.publish(task, task.indexes[pick % len(task.indexes)])
+
+    @precondition(lambda self: self.handles)
+    @rule(pick=picks, retryable=st.booleans(), pause=pauses)
+    def fail(self, pick: int, retryable: bool, pause: float) -> None:
+        if task := self.any_handle(pick):
+            index = task.indexes[pick % len(task.indexes)]
+            error = PASSING if retryable else LASTING
+            failed = self.store.fail_item(
+                task, index, error, max_attempts=MAX_ATTEMPTS, retry_seconds=pause
+            )
+            assert failed is self.model.fail(
+                task.id, index, retryable=retryable, pauses=bool(pause)
+            )
+
+    @precondition(lambda self: self.handles)
+    @rule(pick=picks)
+    def give_back(self, pick: int) -> None:
+        if task := self.any_handle(pick):
+            index = task.indexes[pick % len(task.indexes)]
+            returned = self.store.return_item(task, index, FULL)
+            assert returned is self.model.give_back(task.id, index)
+
+    @precondition(lambda self: self.handles)
+    @rule(pick=picks, pause=pauses)
+    def end_task(self, pick: int, pause: float) -> None:
+        if task := self.any_handle(pick):
+            ended = self.store.end_task(task, max_attempts=MAX_ATTEMPTS, retry_seconds=pause)
+            assert ended is self.model.release(task.id, pauses=bool(pause))
+
+    @precondition(lambda self: self.model.running())
+    @rule(pick=picks, pause=pauses)
+    def reap(self, pick: int, pause: float) -> None:
+        running = self.model.running()
+        task_id = running[pick % len(running)]
+        self.redis.zadd("voicemill:running", {task_id: 0})
+        assert self.store.reap(max_attempts=MAX_ATTEMPTS, retry_seconds=pause) == 1
+        assert self.model.release(task_id, pauses=bool(pause))
+
+    @precondition(lambda self: self.model.running())
+    @rule(child=st.sampled_from(CHILDREN), pause=pauses)
+    def lose_child(self, child: str, pause: float) -> None:
+        task_id = self.model.task_of(child)
+        held = self.store.release_child(
+            child,
+            "tone",
+            max_attempts=MAX_ATTEMPTS,
+            retry_seconds=pause,
+            error=WorkerLostError("It died."),
+        )
+        assert held is (task_id is not None)
+        if task_id is not None:
+            self.model.release(task_id, pauses=bool(pause))
+        self.beat(child)
+
+    @precondition(lambda self: any(job.pausing for job in self.model.jobs.values()))
+    @rule()
+    def end_pauses(self) -> None:
+        for job in self.model.jobs.values():
+            delayed = f"voicemill:job:{job.id}:delayed:tone"
+            for entry in self.redis.zrange(delayed, 0, -1):
+                self.redis.zadd(delayed, {entry: 0})
+                self.redis.zadd("voicemill:delayed:tone", {job.id: 0})
+        self.model.end_pauses()
+
+    @precondition(lambda self: self.model.active())
+    @rule(pick=picks)
+    def cancel(self, pick: int) -> None:
+        if job := self.any_job(pick):
+            self.store.cancel(job.id)
+            self.model.stop(job.id, JobStatus.CANCELLED)
+
+    @precondition(lambda self: self.model.active())
+    @rule(pick=picks)
+    def expire(self, pick: int) -> None:
+        if job := self.any_job(pick):
+            self.redis.zadd("voicemill:deadlines", {job.id: 0}, xx=True)
+            self.store.expire_jobs()
+            self.model.stop(job.id, JobStatus.EXPIRED)
+
+    @precondition(lambda self: any(job.counts.failed for job in self.model.jobs.values()))
+    @rule(pick=picks)
+    def retry(self, pick: int) -> None:
+        job = self.any_job(pick)
+        if job is None:
+            return
+        if not is_terminal(job.status):
+            with pytest.raises(JobActiveError):
+                self.store.retry(job.id)
+        elif job.data_removed:
+            with pytest.raises(DataRemovedError):
+                self.store.retry(job.id)
+        else:
+            self.store.retry(job.id)
+            self.model.retry(job.id)
+
+    @precondition(lambda self: len(self.model.jobs) == 3)
+    @rule(pick=picks, cancel=st.booleans())
+    def delete(self, pick: int, cancel: bool) -> None:
+        job = self.any_job(pick)
+        if job is None:
+            return
+        if cancel or is_terminal(job.status):
+            self.store.delete(job.id, cancel=cancel)
+            self.model.stop(job.id, JobStatus.CANCELLED)
+            self.model.delete(job.id)
+        else:
+            with pytest.raises(JobActiveError):
+                self.store.delete(job.id)
+
+    @precondition(lambda self: any(job.deleted for job in self.model.jobs.values()))
+    @rule()
+    def purge(self) -> None:
+        for job_id in self.store.removals():
+            job = self.model.jobs[job_id]
+            assert job.deleted
+            assert is_terminal(job.status)
+            self.store.purge(job_id)
+            self.model.purge(job_id)
+
+    @precondition(lambda self: any(job.expires for job in self.model.jobs.values()))
+    @rule()
+    def remove_outputs(self) -> None:
+        for job_id in self.redis.zrange("voicemill:expiries", 0, -1):
+            self.redis.zadd("voicemill:expiries", {job_id: 0})
+        expired = [job for job in self.model.jobs.values() if job.expires]
+        assert sorted(self.store.expired_outputs()) == sorted(job.id for job in expired)
+        for job in expired:
+            self.store.outputs_removed(job.id)
+            job.expires, job.data_removed = False, True
+
+    # --- what must hold ---------------------------------------------------------
+
+    @invariant()
+    def every_job_is_as_the_model_has_it(self) -> None:
+        for job in self.model.jobs.values():
+            if job.deleted:
+                with pytest.raises(JobNotFoundError):
+                    self.store.job(job.id)
+                continue
+            found, items = self.store.job(job.id), self.store.items(job.id)
+            assert (found.status, found.counts, found.run) == (job.status, job.counts, job.run)
+            assert found.data_removed is job.data_removed
+            assert [(one.status, one.attempts) for one in items] == [
+                (one.status, one.attempts) for one in job.items
+            ]
+            for index, item in enumerate(items):
+                assert item.audio == self.published.get((job.id, index))
+                assert (item.audio is not None) is (item.status is ItemStatus.SUCCEEDED)
+            ended = found.counts.succeeded + found.counts.failed
+            assert found.done_characters == ended * len(TEXT)
+
+    @invariant()
+    def the_counters_are_true(self) -> None:
+        jobs = self.model.jobs.values()
+        waiting = sum(len(job.waiting) + len(job.pausing) for job in jobs)
+        snapshot = self.store.snapshot()
+        assert snapshot.queued == {"tone": waiting}
+        assert snapshot.queued_characters == {"tone": waiting * len(TEXT)}
+        assert snapshot.tasks == {"tone": len(self.model.tasks)}
+
+    @invariant()
+    def the_lists_of_a_tenant_are_true(self) -> None:
+        for tenant in ("ann", "bob"):
+            mine = [
+                job for job in self.model.jobs.values() if job.tenant == tenant and not job.deleted
+            ]
+            assert {job.id for job in self.store.jobs(tenant).jobs} == {job.id for job in mine}
+            dead = {
+                (job.id, index)
+                for job in mine
+                for index, item in enumerate(job.items)
+                if item.status is ItemStatus.FAILED
+            }
+            letters = [letter.item for letter in self.store.dead_letters(tenant)]
+            assert len(letters) == len(dead)
+            assert {(item.job_id, item.input.index) for item in letters} == dead
+
+    def teardown(self) -> None:
+        """Good workers come to an end with all there is, and nothing is left."""
+        for task_id in self.model.running():
+            self.redis.zadd("voicemill:running", {task_id: 0})
+            self.store.reap(max_attempts=MAX_ATTEMPTS)
+            self.model.release(task_id, pauses=False)
+        for _ in range(100):
+            self.end_pauses()
+            self.admit(4)
+            if not self.model.tasks:
+                break
+            for task_id in list(self.model.tasks):
+                task = self.begin_task(task_id, CHILDREN[0])
+                for index in task.indexes:
+                    self.publish(task, index)
+                self.close(task)
+        self.model.check_ended()
+        self.every_job_is_as_the_model_has_it()
+        self.the_counters_are_true()
+        assert self.store.snapshot().queued == {"tone": 0}
+        for job in list(self.model.jobs.values()):
+            if not job.deleted:
+                self.store.delete(job.id)
+                self.model.delete(job.id)
+        self.purge()
+        assert [name for name in self.redis.keys("*") if b"job_" in name] == []
+        assert self.redis.keys("voicemill:task:*") == []
+
+    # --- hands ------------------------------------------------------------------
+
+    def begin_task(self, task_id: str, child: str) -> StartedTask:
+        task = self.store.start_task(task_id, child, HOUR)
+        assert task is not None
+        assert self.model.start(task_id, child)
+        self.begin_items(task, len(task.indexes))
+        return task
+
+    def begin_items(self, task: StartedTask, count: int) -> None:
+        indexes = task.indexes[:count]
+        begun = self.store.start_items(task, indexes, HOUR)
+        assert begun == self.model.begin(task.id, indexes)
+
+    def end(self, task: StartedTask, index: int, *, fails: bool) -> None:
+        if not fails:
+            self.publish(task, index)
+            return
+        failed = self.store.fail_item(task, index, LASTING, max_attempts=MAX_ATTEMPTS)
+        assert failed is self.model.fail(task.id, index, retryable=False, pauses=False)
+
+    def close(self, task: StartedTask) -> None:
+        ended = self.store.end_task(task, max_attempts=MAX_ATTEMPTS)
+        assert ended is self.model.release(task.id, pauses=False)
+
+    def free_children(self) -> list[str]:
+        return [child for child in CHILDREN if self.model.task_of(child) is None]
+
+    def publish(self, task: StartedTask, index: int) -> None:
+        path = f"/out/{uuid.uuid4().hex}.wav"
+        audio = ItemAudio(path, "ab" * 32, 100, 1.5, 24000, 0.25, "tone", "1")
+        published = self.store.succeed_item(task, index, audio)
+        assert published is self.model.succeed(task.id, index)
+        if published:
+            assert (task.job_id, index) not in self.published
+            self.published[task.job_id, index] = audio
+
+    def any_handle(self, pick: int) -> StartedTask | None:
+        """Mostly one of the last; jobs that are gone have no zombies here."""
+        self.handles = [task for task in self.handles if task.job_id in self.model.jobs][-6:]
+        return self.handles[-1 - pick % len(self.handles)] if self.handles else None
+
+    def any_job(self, pick: int) -> ModelJob | None:
+        jobs = [job for job in self.model.jobs.values() if not job.deleted]
+        return jobs[pick % len(jobs)] if jobs else None
+
+
+def check(store: Store, examples: int, steps: int) -> None:
+    machine: Callable[[], StoreMachine] = lambda: StoreMachine(store)  # noqa: E731
+    run_state_machine_as_test(
+        machine,  # type: ignore[arg-type]
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            print_blob=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def test_the_store_does_what_the_model_does(store: Store) -> None:
+    check(store, 25, 50)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_the_store_does_what_the_model_does_for_longer(store: Store) -> None:
+    check(store, 150, 80)

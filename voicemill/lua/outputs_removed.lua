@@ -1,0 +1,3 @@
+-- The audio and the texts of a job are gone. ARGV: job, seconds until the AOF is rewritten
+rewrite_in(ARGV[2])
+return redis.call('ZREM', P .. 'expiries', ARGV[1])

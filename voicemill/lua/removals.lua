@@ -1,0 +1,7 @@
+-- Deleted jobs that have ended and are not removed yet. ARGV: limit
+local found = {}
+for _, job in ipairs(redis.call('ZRANGE', P .. 'removals', 0, ARGV[1] - 1)) do
+  local status = redis.call('HGET', job_key(job), 'status')
+  if not status or is_terminal(status) then table.insert(found, job) end
+end
+return found

@@ -1,0 +1,142 @@
+"""Removes files that no record points to: what a killed writer or a loser left behind.
+
+Only files that bear a name of ours, in the folder of a job that the store knows, are looked at; no
+link is followed. A sweep goes through a few jobs at a time and is taken up where it stopped.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from voicemill.outputs import JOB_FOLDER, remove_job
+from voicemill.storage import MARKER
+from voicemill.store import Store
+from voicemill.store.removal import Attempted
+
+logger = logging.getLogger(__name__)
+
+AUDIO = re.compile(r"(\d{6,})-.+\.(\d+)\.[a-z0-9]+")
+TEMPORARY = re.compile(r"\.\d{6,}-.+\.tmp")
+DRAFT_OF_MARKER = re.compile(re.escape(MARKER) + r"\..+\.tmp")
+GROUP = re.compile(r"\d{4,}")
+"""The folder of some items of a job."""
+LONGEST_REST_SECONDS = 600.0
+
+
+class Sweep:
+    """Goes round and round the output folder, a job at a time."""
+
+    def __init__(self, store: Store, folder: Path, seconds: float) -> None:
+        self._store = store
+        self._folder = folder
+        self._seconds = seconds
+        self._jobs: list[str] | None = None
+        self._rests_until = 0.0
+
+    def step(self, seconds: float = 1.0) -> int:
+        """Go on for about so long; gives how many files were removed.
+
+        Raises what the store raises, and ``OSError``.
+        """
+        deadline, removed = time.monotonic() + seconds, 0
+        if self._jobs is None:
+            if time.monotonic() < self._rests_until:
+                return 0
+            removed += self._sweep_top()
+            self._jobs = self._jobs_after(self._store.swept() or "")
+        while self._jobs and time.monotonic() < deadline:
+            removed += self._sweep_job(self._jobs[-1])
+            self._store.note_swept(self._jobs.pop())
+        if not self._jobs:
+            self._jobs = None
+            self._store.note_swept(None)
+            self._rests_until = time.monotonic() + min(LONGEST_REST_SECONDS, self._seconds)
+        if removed:
+            logger.info("%d files that no record points to were removed", removed)
+        return removed
+
+    def _jobs_after(self, last: str) -> list[str]:
+        """Folders of jobs, the next one last."""
+        names = (
+            entry.name for entry in os.scandir(self._folder) if JOB_FOLDER.fullmatch(entry.name)
+        )
+        return sorted((name for name in names if name > last), reverse=True)
+
+    def _sweep_top(self) -> int:
+        with opened(self._folder) as top:
+            return sum(
+                self._remove(top, name)
+                for name in self._old_files(top)
+                if DRAFT_OF_MARKER.fullmatch(name)
+            )
+
+    def _sweep_job(self, job_id: str) -> int:
+        try:
+            if self._store.was_removed(job_id):
+                remove_job(self._folder, job_id)
+            if not self._store.has_outputs(job_id):
+                return 0
+            with opened(self._folder) as top, opened(job_id, top) as job:
+                names = [entry.name for entry in os.scandir(job) if GROUP.fullmatch(entry.name)]
+                return sum(self._sweep_group(job_id, job, name) for name in names)
+        # Not a folder, a link, or removed meanwhile with its job.
+        except (NotADirectoryError, FileNotFoundError):
+            return 0
+        except OSError as error:
+            logger.warning("the folder of job %s is not swept: %s", job_id, error)
+            return 0
+
+    def _sweep_group(self, job_id: str, job: int, name: str) -> int:
+        with opened(name, job) as group:
+            files = list(self._old_files(group))
+            found = [match for match in map(AUDIO.fullmatch, files) if match]
+            attempted = self._store.attempted(job_id, [int(match[1]) for match in found])
+            garbage = [file for file in files if TEMPORARY.fullmatch(file)]
+            garbage += [
+                match[0]
+                for match, one in zip(found, attempted, strict=True)
+                if is_garbage(match[0], int(match[2]), one)
+            ]
+            return sum(self._remove(group, file) for file in garbage)
+
+    def _old_files(self, folder: int) -> Iterator[str]:
+        before = time.time() - self._seconds
+        for entry in os.scandir(folder):
+            try:
+                seen = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            if stat.S_ISREG(seen.st_mode) and seen.st_mtime < before:
+                yield entry.name
+
+    def _remove(self, folder: int, name: str) -> bool:
+        try:
+            os.unlink(name, dir_fd=folder)
+        except FileNotFoundError:
+            return False
+        return True
+
+
+def is_garbage(name: str, attempt: int, item: Attempted) -> bool:
+    """True for the audio of an attempt that has been lost and can't be published any more."""
+    if item.file_name == name:
+        return False
+    return not (item.is_running and attempt >= item.attempts)
+
+
+@contextmanager
+def opened(name: str | Path, within: int | None = None) -> Iterator[int]:
+    """A folder, open; raises ``OSError`` for a link."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | (os.O_NOFOLLOW if within is not None else 0)
+    descriptor = os.open(name, flags, dir_fd=within)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
