@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from voicemill.errors import InvalidCustomIdError, InvalidTextError, NoSpeakableTextError
+from voicemill.fairness import Standing
 
 SCHEMA = 1
 SPEAKABLE = re.compile(r"[^\W_]")
@@ -218,6 +219,7 @@ class Job:
     audio_seconds: float = 0.0
     device_seconds: float = 0.0
     engines: tuple[str, ...] = ()
+    standing: Standing = field(default_factory=Standing)
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -194,6 +194,12 @@ class Settings:
     batch_seconds: float = setting(
         "1", parse_seconds, "Device time one task should take; longer batches cost latency."
     )
+    interactive_slots: int | None = setting(
+        "1",
+        parse_optional_count,
+        "Slots that bulk jobs leave free, where an engine has four or more and interactive jobs "
+        "come; or off.",
+    )
     max_tasks_per_child: int | None = setting(
         "1000",
         parse_optional_count,

@@ -363,7 +363,7 @@ def is_oldest(store: Store, job_id: str) -> bool:
 
 def test_a_submission_that_stops_half_way_fails_and_runs_nothing(store: Store) -> None:
     child(store)
-    store.run("create_job", "job_x", "default", "{}", '["tone"]')
+    store.run("create_job", "job_x", "default", "{}", '["tone"]', "bulk", 0, "")
     assert store.job("job_x").status is JobStatus.VALIDATING
     assert admit(store) == []
     assert store.abandon_unfinished(0) == 1

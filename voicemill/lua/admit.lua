@@ -1,6 +1,7 @@
--- Let batches in while slots are free: tenants in turn, oldest job first.
--- ARGV: engine, a, b (seconds = a + b * characters), seconds per batch, task id...
--- Returns [task, estimated seconds]...
+-- Let batches in while slots are free: interactive work first, of the tenant that has had least, then
+-- by priority, of the fairness key that has had least, oldest job first.
+-- ARGV: engine, a, b (seconds = a + b * characters), seconds per batch, slots to keep for interactive
+-- work, lead seconds, task id... Returns [task, estimated seconds, class]...
 local engine, a, b, budget = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local MOST_ITEMS = 64
 local slots = redis.call('ZCOUNT', P .. 'slots:' .. engine, now(), '+inf')
@@ -20,6 +21,18 @@ local function at_slots()
   return count
 end
 
+-- Seconds of a text by the voice's own measurements, if there are enough, else by the engine's.
+local fitted = {}
+local function seconds_of(parts)
+  local line = fitted[parts.key]
+  if not line then
+    local base, slope = fit_cost(parts.key)
+    line = base and {base, slope} or {a, b}
+    fitted[parts.key] = line
+  end
+  return line[1] + line[2] * parts.characters
+end
+
 -- Batches shrink as the queue runs out, so that the last ones end together.
 local function cut(queue)
   local entries, characters, cost, key = {}, 0, 0, nil
@@ -28,7 +41,7 @@ local function cut(queue)
     local entry = redis.call('LINDEX', queue, 0)
     if not entry then break end
     local parts = parse(entry)
-    local seconds = a + b * parts.characters
+    local seconds = seconds_of(parts)
     if #entries > 0 and (parts.alone or parts.key ~= key or cost + seconds > budget) then break end
     redis.call('LPOP', queue)
     table.insert(entries, entry)
@@ -38,26 +51,53 @@ local function cut(queue)
   return entries, characters, cost
 end
 
-local taken = at_slots()
-for position = 5, #ARGV do
-  if slots == 0 or taken > slots then break end
-  local tenant = redis.call('ZRANGE', P .. 'ready:' .. engine, 0, 0)[1]
-  if not tenant then break end
-  local job = redis.call('ZRANGE', P .. 'waiting:' .. engine .. ':' .. tenant, 0, 0)[1]
-  local queue = queue_key(job, engine)
-  local entries, characters, cost = cut(queue)
-  local task = ARGV[position]
+-- Interactive work goes first until its tenant is so far ahead of its turn that others would starve.
+local function next_turn(bulk_may)
+  local first, tag = first_of(engine .. ':interactive')
+  local other, other_tag = first_of(engine .. ':bulk')
+  if first and (not other or not bulk_may or tag <= other_tag + tonumber(ARGV[6])) then
+    return 'interactive', first
+  end
+  if other and bulk_may then return 'bulk', other end
+end
+
+local function send(task, job, class, tenant, line, key)
+  local entries, characters, cost = cut(queue_key(job, engine))
   if #entries > 0 then
+    local weight = 1
     redis.call('HSET', task_key(task), 'schema', 1, 'job', job, 'engine', engine, 'status', 'admitted',
-      'entries', cjson.encode(entries), 'seconds', cost)
+      'entries', cjson.encode(entries), 'seconds', cost, 'class', class,
+      'tenant', tenant, 'line', line, 'key', key, 'weight', weight)
     redis.call('ZADD', P .. 'admitted', stamp(), task)
     redis.call('SADD', tasks, task)
+    if class == 'interactive' then redis.call('SADD', tasks .. ':interactive', task) end
     redis.call('SADD', job_tasks_key(job), task)
     count_waiting(job, engine, -#entries, -characters)
-    table.insert(admitted, {task, tostring(cost)})
-    taken = taken + 1
+    charge(engine, class_lists(engine), engine .. ':' .. class, tenant, cost / weight)
+    charge(line, {line}, line, key, cost)
+    table.insert(admitted, {task, tostring(cost), class})
   end
-  if redis.call('LLEN', queue) == 0 then leave_turn(job, engine) end
-  redis.call('ZADD', P .. 'ready:' .. engine, 'XX', redis.call('INCR', P .. 'turn'), tenant)
+  if redis.call('LLEN', queue_key(job, engine)) == 0 then leave_turn(job, engine) end
+  return #entries > 0
+end
+
+-- With nobody who sends interactive work, a slot kept for it would only be lost.
+local kept = 0
+if slots >= 4 and redis.call('EXISTS', P .. 'expects_interactive:' .. engine) == 1 then
+  kept = math.min(tonumber(ARGV[5]), slots - 1)
+end
+local taken = at_slots()
+local bulk_taken = taken - redis.call('SCARD', tasks .. ':interactive')
+local position = 7
+while position <= #ARGV and slots > 0 and taken <= slots do
+  local class, tenant = next_turn(kept == 0 or bulk_taken < slots - kept)
+  if not class then break end
+  local line = first_line(engine, class, tenant)
+  local key = first_of(line)
+  local job = redis.call('ZRANGE', P .. 'waiting:' .. line .. ':' .. key, 0, 0)[1]
+  if send(ARGV[position], job, class, tenant, line, key) then
+    position, taken = position + 1, taken + 1
+    if class == 'bulk' then bulk_taken = bulk_taken + 1 end
+  end
 end
 return admitted

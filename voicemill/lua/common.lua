@@ -1,8 +1,6 @@
--- Shared by every script: key names, the clock, counters and the transitions.
+-- Shared by every script: key names, the clock, counters and the transitions. Follows fair.lua.
 -- An item without a record in `states` is queued and was never tried.
 -- A queue entry is "index \t characters \t batch_key \t alone".
-
-local P = 'voicemill:'
 
 local function job_key(job) return P .. 'job:' .. job end
 local function states_key(job) return P .. 'job:' .. job .. ':states' end
@@ -21,20 +19,42 @@ local function measure(name, labels, by)
   redis.call('HINCRBYFLOAT', P .. 'metrics', name .. '|' .. labels, by)
 end
 
--- Fold one measurement into the decaying sums that costs.py fits.
-local function observe_cost(engine, x, y, decay)
-  local key = P .. 'costs:' .. engine
+-- Fold one measurement of an engine, or of one of its voices, into the decaying sums that costs.py fits.
+local function observe_cost(name, x, y, decay)
+  local key = P .. 'costs:' .. name
   local sums = redis.call('HMGET', key, 'n', 'x', 'y', 'xx', 'xy')
   local adds = {1, x, y, x * x, x * y}
-  for i, name in ipairs({'n', 'x', 'y', 'xx', 'xy'}) do
-    redis.call('HSET', key, name, string.format('%.9g', (tonumber(sums[i]) or 0) * decay + adds[i]))
+  for i, sum in ipairs({'n', 'x', 'y', 'xx', 'xy'}) do
+    redis.call('HSET', key, sum, string.format('%.9g', (tonumber(sums[i]) or 0) * decay + adds[i]))
   end
 end
 
+local MEASURED_ENOUGH = 5
+
+-- The line costs.py would fit: base and slope; nothing while too little was measured.
+local function fit_cost(name)
+  local sums = redis.call('HMGET', P .. 'costs:' .. name, 'n', 'x', 'y', 'xx', 'xy')
+  if not sums[1] or tonumber(sums[1]) < MEASURED_ENOUGH or tonumber(sums[2]) <= 0 then return nil end
+  local n, x, y, xx, xy = unpack(sums)
+  local spread = n * xx - x * x
+  if spread <= 1e-9 * n * xx then return 0, xy / xx end
+  local slope = (n * xy - x * y) / spread
+  local base = (y - slope * x) / n
+  if slope < 0 then return y / n, 0 end
+  if base < 0 then return 0, xy / xx end
+  return base, slope
+end
+
 -- Keep account of what waits, in items and in characters.
+local function count_queued(engine, class, items, characters)
+  for _, field in ipairs(class == 'interactive' and {engine, engine .. ':interactive'} or {engine}) do
+    redis.call('HINCRBY', P .. 'queued_items', field, items)
+    redis.call('HINCRBY', P .. 'queued_characters', field, characters)
+  end
+end
+
 local function count_waiting(job, engine, items, characters)
-  redis.call('HINCRBY', P .. 'queued_items', engine, items)
-  redis.call('HINCRBY', P .. 'queued_characters', engine, characters)
+  count_queued(engine, redis.call('HGET', job_key(job), 'class'), items, characters)
   redis.call('HINCRBY', job_key(job), 'waiting_characters:' .. engine, characters)
 end
 
@@ -75,18 +95,47 @@ local function settle(job)
   end
 end
 
+-- A job's line: those of its tenant, engine, class and priority. In a line the fairness keys share.
+local function line_name(engine, class, tenant, priority)
+  return table.concat({engine, class, tenant, priority}, ':')
+end
+
+local function class_lists(engine) return {engine .. ':interactive', engine .. ':bulk'} end
+
+-- The line of a tenant and class that goes first, if any waits.
+local function first_line(engine, class, tenant)
+  for priority = 2, -2, -1 do
+    local line = line_name(engine, class, tenant, priority)
+    if redis.call('EXISTS', ready_key(line)) == 1 then return line end
+  end
+end
+
+local function place_of(job, engine)
+  local fields = redis.call('HMGET', job_key(job), 'tenant', 'class', 'priority', 'fairness_key', 'seq')
+  local tenant, class, key = fields[1], fields[2], fields[4]
+  local line = line_name(engine, class, tenant, fields[3])
+  return {tenant = tenant, class = class, key = key, seq = fields[5], line = line,
+    waiting = P .. 'waiting:' .. line .. ':' .. key}
+end
+
 local function await_turn(job, engine)
-  local fields = redis.call('HMGET', job_key(job), 'tenant', 'seq')
-  redis.call('ZADD', P .. 'waiting:' .. engine .. ':' .. fields[1], fields[2], job)
-  local turn = redis.call('GET', P .. 'turn') or '0'
-  redis.call('ZADD', P .. 'ready:' .. engine, 'NX', turn, fields[1])
+  local place = place_of(job, engine)
+  redis.call('ZADD', place.waiting, place.seq, job)
+  redis.call('ZADD', P .. 'waiting:' .. engine, place.seq, job)
+  enter(place.line, {place.line}, place.line, place.key)
+  enter(engine, class_lists(engine), engine .. ':' .. place.class, place.tenant)
+  if place.class == 'interactive' then redis.call('SET', P .. 'expects_interactive:' .. engine, 1, 'EX', 600) end
 end
 
 local function leave_turn(job, engine)
-  local tenant = redis.call('HGET', job_key(job), 'tenant')
-  local waiting = P .. 'waiting:' .. engine .. ':' .. tenant
-  redis.call('ZREM', waiting, job)
-  if redis.call('ZCARD', waiting) == 0 then redis.call('ZREM', P .. 'ready:' .. engine, tenant) end
+  local place = place_of(job, engine)
+  redis.call('ZREM', P .. 'waiting:' .. engine, job)
+  redis.call('ZREM', place.waiting, job)
+  if redis.call('EXISTS', place.waiting) == 1 then return end
+  leave(place.line, place.key)
+  if not first_line(engine, place.class, place.tenant) then
+    leave(engine .. ':' .. place.class, place.tenant)
+  end
 end
 
 local function requeue(job, engine, entry, alone)
@@ -120,7 +169,19 @@ local function fail_attempt(job, engine, entry, state, failure, max_attempts)
   end
 end
 
+-- A tenant was charged what a task was estimated to take. What it took is the time it held its slot,
+-- or what its items say, should the clock have been set back; nothing when it never started.
+local function correct_charge(task, engine)
+  local fields = redis.call('HMGET', task_key(task), 'tenant', 'line', 'key', 'weight', 'seconds', 'started_at', 'spent', 'status')
+  if not fields[1] then return end
+  local taken = fields[8] == 'admitted' and 0 or tonumber(fields[5])
+  if fields[6] then taken = math.max(now() - fields[6], tonumber(fields[7]) or 0) end
+  correct(engine, class_lists(engine), fields[1], (taken - fields[5]) / fields[4])
+  correct(fields[2], {fields[2]}, fields[3], taken - fields[5])
+end
+
 local function forget_task(task, job, engine)
+  correct_charge(task, engine)
   local child = redis.call('HGET', task_key(task), 'child')
   if child and redis.call('HGET', P .. 'child_tasks', child) == task then
     redis.call('HDEL', P .. 'child_tasks', child)
@@ -129,6 +190,7 @@ local function forget_task(task, job, engine)
   redis.call('ZREM', P .. 'admitted', task)
   redis.call('ZREM', P .. 'running', task)
   redis.call('SREM', P .. 'tasks:' .. engine, task)
+  redis.call('SREM', P .. 'tasks:' .. engine .. ':interactive', task)
   redis.call('SREM', job_tasks_key(job), task)
 end
 

@@ -38,6 +38,8 @@ else
   measure('voicemill_synthesis_seconds_sum', 'engine=' .. engine, body.device_seconds)
   measure('voicemill_synthesis_seconds_count', 'engine=' .. engine, 1)
   observe_cost(engine, characters, body.device_seconds, tonumber(ARGV[7]))
+  observe_cost(parse(own).key, characters, body.device_seconds, tonumber(ARGV[7]))
+  redis.call('HINCRBYFLOAT', task_key(task), 'spent', body.device_seconds)
 end
 if state.status ~= 'queued' then
   redis.call('HINCRBY', job_key(job), 'done_characters', parse(own).characters)

@@ -1,6 +1,8 @@
 -- Release running leases that ran out. ARGV: max attempts, limit
 local due = redis.call('ZRANGEBYSCORE', P .. 'running', '-inf', now(), 'LIMIT', 0, ARGV[2])
 for _, task in ipairs(due) do
+  -- How long it really ran nobody knows: its tenant pays what was estimated.
+  redis.call('HDEL', task_key(task), 'started_at')
   release(task, tonumber(ARGV[1]), 'worker_lost', 'The worker was not heard of for as long as its lease.')
   redis.call('ZREM', P .. 'running', task)
 end

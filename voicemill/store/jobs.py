@@ -11,6 +11,7 @@ from typing import Any
 import redis
 
 from voicemill.errors import ItemNotFoundError, JobNotFoundError, StoreRefusedError
+from voicemill.fairness import JobClass, Standing
 from voicemill.jobs import (
     SCHEMA,
     Counts,
@@ -27,6 +28,7 @@ from voicemill.store.connection import Connection, key, translated
 
 PAGE_ITEMS = 100
 APPEND_ITEMS = 1000
+BULK = Standing()
 COUNTS = ("total", "queued", "in_progress", "succeeded", "failed", "cancelled", "expired", "cached")
 TIMES = (
     "in_progress_at",
@@ -51,7 +53,12 @@ class JobStore(Connection):
     """Creates, reads and cancels jobs."""
 
     def create_job(
-        self, job_id: str, tenant: str, items: Sequence[ItemInput], metadata: Mapping[str, str]
+        self,
+        job_id: str,
+        tenant: str,
+        items: Sequence[ItemInput],
+        metadata: Mapping[str, str],
+        standing: Standing = BULK,
     ) -> Job:
         """Store a job and make it live; it reads as ``validating`` until it is whole.
 
@@ -59,7 +66,11 @@ class JobStore(Connection):
         failed by the clerk; one that lives on after that gets ``StoreRefusedError``.
         """
         engines = sorted({item.model for item in items})
-        self.run("create_job", job_id, tenant, json.dumps(dict(metadata)), json.dumps(engines))
+        self.run(
+            "create_job",
+            *(job_id, tenant, json.dumps(dict(metadata)), json.dumps(engines)),
+            *(standing.job_class, standing.priority, standing.fairness_key),
+        )
         for offset in range(0, len(items), APPEND_ITEMS):
             if not self.run("append_items", *append_arguments(job_id, offset, items)):
                 raise given_up(job_id)
@@ -212,6 +223,9 @@ def read_job(record: Mapping[bytes, bytes]) -> Job | None:
         audio_seconds=float(fields["audio_seconds"]),
         device_seconds=float(fields["device_seconds"]),
         engines=tuple(json.loads(fields["engines"])),
+        standing=Standing(
+            JobClass(fields["class"]), int(fields["priority"]), fields["fairness_key"]
+        ),
         metadata=json.loads(fields["metadata"]),
     )
 
