@@ -54,8 +54,9 @@ def create() -> Response:
     """Store a job, let in what may run, and answer at once."""
     here = context()
     raw = read_json(request)
-    items, metadata = Submission(here.store.engines(), here.settings).read(raw)
-    job = here.store.create_job(new_job_id(), TENANT, items, metadata)
+    key = request.headers.get("X-Fairness-Key")
+    items, head = Submission(here.store.engines(), here.settings).read(raw, key)
+    job = here.store.create_job(new_job_id(), TENANT, items, head.metadata, head.standing)
     logger.info("job %s created with %d items", job.id, len(items))
     return accepted(job)
 

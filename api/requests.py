@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from flask import Request
 from gunicorn.http.errors import ParseException  # type: ignore[import-untyped]
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from voicemill.errors import (
@@ -22,6 +22,7 @@ from voicemill.errors import (
     UnknownFieldError,
     UnsupportedMediaTypeError,
 )
+from voicemill.fairness import INTERACTIVE_CHARACTERS, PRIORITIES
 from voicemill.jobs import RESPONSE_FORMATS
 
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
@@ -64,6 +65,10 @@ Metadata = Annotated[
 ]
 
 
+FairnessKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+FAIRNESS_KEY: Final = TypeAdapter(FairnessKey)
+
+
 class Body(BaseModel):
     """A body or a part of one: no coercion, no field that nobody reads."""
 
@@ -99,6 +104,23 @@ class JobDefaults(Delivery):
     """What a job says beside its inputs."""
 
     metadata: Metadata | None = None
+    job_class: Literal["interactive", "bulk"] | None = Field(
+        None,
+        alias="class",
+        description="Interactive jobs go first, in the share of their tenant. A job of one text of "
+        f"up to {INTERACTIVE_CHARACTERS} characters is interactive unless it says otherwise.",
+    )
+    priority: int = Field(
+        0,
+        ge=PRIORITIES[0],
+        le=PRIORITIES[-1],
+        description="Among your own jobs of the class; higher goes first.",
+    )
+    fairness_key: FairnessKey | None = Field(
+        None,
+        description="Your jobs with different keys share what you get; or the header "
+        "X-Fairness-Key.",
+    )
 
 
 class JobCreate(JobDefaults):
@@ -229,7 +251,8 @@ def read_part(
         errors = error.errors(include_url=False, include_context=False)
     faults.extend(to_fault(one, pointer) for one in errors)
     bad = {str(one["loc"][0]) for one in errors}
-    good = {key: known[key] for key in model.model_fields.keys() & known.keys() - bad}
+    names = {field.alias or name for name, field in model.model_fields.items()}
+    good = {key: known[key] for key in names & known.keys() - bad}
     return model.model_construct(**good), bad
 
 
