@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 import time
 from collections.abc import Sequence
@@ -11,20 +12,23 @@ from typing import Final
 
 from flask import Blueprint, Response, jsonify, request
 
-from api.context import TENANT, context
+from api.context import context
 from api.openapi import Answer, Operation, describe
 from api.requests import JobCreate, JobQuery, JobsQuery, read_json, read_query
 from api.shapes import JobBody, ListBody
 from api.submission import Submission
+from api.tenants import current_tenant
 from api.wire import job_body, page, retry_after
 from voicemill.errors import (
     JobNotFoundError,
     PayloadTooLargeError,
+    QueueFullError,
+    QuotaExceededError,
     RequestError,
     UnsupportedMediaTypeError,
     VoicemillError,
 )
-from voicemill.health import Snapshot
+from voicemill.health import MEBIBYTE, Snapshot
 from voicemill.jobs import Job, is_terminal, new_job_id
 
 logger = logging.getLogger(__name__)
@@ -47,7 +51,13 @@ LOCATION: Final = {"Location": "Where the job is followed."}
         tag="jobs",
         body=JobCreate,
         answers={202: Answer("The job is stored.", JobBody, headers={**LOCATION, **RETRY_AFTER})},
-        problems=(RequestError, PayloadTooLargeError, UnsupportedMediaTypeError),
+        problems=(
+            RequestError,
+            PayloadTooLargeError,
+            UnsupportedMediaTypeError,
+            QuotaExceededError,
+            QueueFullError,
+        ),
     )
 )
 def create() -> Response:
@@ -56,7 +66,14 @@ def create() -> Response:
     raw = read_json(request)
     key = request.headers.get("X-Fairness-Key")
     items, head = Submission(here.store.engines(), here.settings).read(raw, key)
-    job = here.store.create_job(new_job_id(), TENANT, items, head.metadata, head.standing)
+    job = here.store.create_job(
+        new_job_id(),
+        current_tenant(),
+        items,
+        head.metadata,
+        head.standing,
+        max_queued_bytes=here.settings.max_queued_mb * MEBIBYTE or math.inf,
+    )
     logger.info("job %s created with %d items", job.id, len(items))
     return accepted(job)
 
@@ -74,7 +91,7 @@ def create() -> Response:
 def index() -> Response:
     """One page of the jobs."""
     query = read_query(JobsQuery, request)
-    found = context().store.jobs(TENANT, after=query.after, limit=query.limit)
+    found = context().store.jobs(current_tenant(), after=query.after, limit=query.limit)
     fleet = fleet_for(found.jobs)
     bodies = [job_body(job, fleet) for job in found.jobs]
     return jsonify(page(bodies, [job.id for job in found.jobs], has_more=found.has_more))
@@ -122,7 +139,7 @@ def find_job(job_id: str) -> Job:
     """The tenant's job; raises ``JobNotFoundError``."""
     # Other characters could name a key of the store that is no job.
     job = context().store.job(job_id) if JOB_ID.fullmatch(job_id) else None
-    if job is None or job.tenant != TENANT:
+    if job is None or job.tenant != current_tenant():
         raise JobNotFoundError(f"There is no job {job_id[:80]!r}.")
     return job
 

@@ -17,6 +17,7 @@ BASE = (
     "settings",
     "jobs",
     "fairness",
+    "tenants",
     "voices",
     "outputs",
     "costs",

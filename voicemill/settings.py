@@ -153,6 +153,15 @@ def parse_options(text: str) -> Mapping[str, Any]:
     return MappingProxyType(options)
 
 
+def parse_switch(text: str) -> bool:
+    """``on`` or ``off``."""
+    if text in OFF:
+        return False
+    if text != "on":
+        raise ValueError("on or off")
+    return True
+
+
 def parse_log_level(text: str) -> str:
     """One of logging's level names."""
     level = text.upper()
@@ -273,6 +282,15 @@ class Settings:
     free_space_floor_mb: int = setting(
         "500", parse_megabytes, "Below this much free disk (MiB) the stack is not ready; or off."
     )
+    require_api_key: bool = setting(
+        "off", parse_switch, "Whether the API asks for a key; scripts/tenants.py makes them."
+    )
+    api_key: str | None = setting(
+        "off", parse_optional_text, "The key that the bulk tool sends; or off."
+    )
+    max_queued_mb: int = setting(
+        "1024", parse_megabytes, "Memory (MiB) that the texts of jobs which go on may take; or off."
+    )
     max_input_characters: int = setting("100000", parse_count, "Characters one input may have.")
     flower_port: int = setting("5555", parse_port, "Port Flower listens on; 0 takes a free one.")
     url: str = setting(
@@ -309,6 +327,8 @@ class Settings:
             value = getattr(self, one.name)
             if value is None:
                 text = "off"
+            elif isinstance(value, bool):
+                text = "on" if value else "off"
             elif isinstance(value, Mapping):
                 text = json.dumps(dict(value))
             elif one.metadata["parse"] is parse_share:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from itertools import count
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 import redis
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.core.device import BULK, CENT_A_CHARACTER, Device
 from tests.support import TONE, Valkey, inputs
-from voicemill.costs import CostModel
 from voicemill.fairness import (
     LEAD_SECONDS,
     JobClass,
@@ -24,15 +23,11 @@ from voicemill.fairness import (
     default_class,
     kept_slots,
 )
-from voicemill.jobs import ItemAudio, new_job_id
-from voicemill.store import StartedTask, Store
+from voicemill.store import Store
 from voicemill.store.connection import SCRIPTS
-from voicemill.workers import ChildRecord
 
-BULK, INTERACTIVE = Standing(), Standing(JobClass.INTERACTIVE)
+INTERACTIVE = Standing(JobClass.INTERACTIVE)
 MEMBERS = ("ann", "bob", "cat")
-CENT_A_CHARACTER = CostModel(0.0, 0.01)
-
 costs = st.floats(0.001, 100.0)
 
 
@@ -149,6 +144,7 @@ TWIN = {
 }
 
 
+@settings(deadline=None)
 @given(made=operations)
 def test_lua_keeps_the_same_tags(valkey: Valkey, made: list[Operation]) -> None:
     client: Any = redis.Redis.from_url(valkey.url, decode_responses=True)
@@ -183,61 +179,6 @@ def test_what_was_finished_long_ago_is_forgotten(store: Store, redis_url: str) -
 
 
 # --- tenants on a device ----------------------------------------------------------
-
-
-class Device:
-    """An engine with slots, whose work takes no time and says that it took some."""
-
-    def __init__(self, store: Store, slots: int = 1) -> None:
-        self.store = store
-        self.slots = slots
-        self.running: list[tuple[StartedTask, str, float]] = []
-        store.publish_engine(TONE)
-        for number in range(slots):
-            child = ChildRecord(f"c{number}", "node", 1, "tone", "1", ready_at=0.0)
-            store.beat_child(child, 600, takes_work=True)
-
-    def submit(
-        self, tenant: str, *texts: str, standing: Standing = BULK, voice: str = "low"
-    ) -> str:
-        job_id = new_job_id()
-        self.store.create_job(job_id, tenant, inputs(*texts, voice=voice), {}, standing)
-        return job_id
-
-    def admit(self, **limits: Any) -> list[StartedTask]:
-        """What is let in now, in its order."""
-        tasks = self.store.admit("tone", CENT_A_CHARACTER, 1.0, **limits)
-        names = (f"c{number % self.slots}" for number in count())
-        started = [
-            self.store.start_task(task.id, name, 600)
-            for task, name in zip(tasks, names, strict=False)
-        ]
-        return [task for task in started if task is not None]
-
-    def end(self, task: StartedTask, seconds: float) -> None:
-        """Each item of a task succeeds after so long."""
-        for index in self.store.start_items(task, task.indexes, 600):
-            audio = ItemAudio("/out/a.wav", "ab" * 32, 100, 1.0, 24000, seconds, "tone", "1")
-            assert self.store.succeed_item(task, index, audio)
-        self.store.end_task(task, max_attempts=3)
-
-    def serve(self, batches: int, seconds: Callable[[str, str], float]) -> Counter[str]:
-        """Run so many batches, each ending when its slot is due; device seconds by tenant."""
-        got = Counter[str]()
-        ends: list[tuple[float, int, StartedTask, float]] = []
-        at = 0.0
-        for number in range(batches):
-            while len(ends) < self.slots:
-                (task,) = self.admit(most=1)
-                job = self.store.job(task.job_id)
-                texts = [one.text for one in self.store.inputs(task.job_id, task.indexes)]
-                each = seconds(job.tenant, texts[0])
-                got[job.tenant] += each * len(texts)
-                ends.append((at + each * len(texts), number, task, each))
-            ends.sort(key=lambda one: one[:2])
-            at, _, task, each = ends.pop(0)
-            self.end(task, each)
-        return got
 
 
 @pytest.fixture
@@ -375,6 +316,7 @@ def test_a_voice_that_was_measured_is_estimated_by_itself(device: Device, slope:
 pairs = st.lists(st.tuples(st.integers(1, 5000), st.floats(0.001, 100)), min_size=6, max_size=20)
 
 
+@settings(deadline=None)
 @given(made=pairs, characters=st.integers(1, 5000))
 def test_lua_fits_the_line_that_costs_fits(
     valkey: Valkey, made: list[tuple[int, float]], characters: int

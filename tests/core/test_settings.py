@@ -45,6 +45,7 @@ BAD: dict[Callable[[str], Any], list[str]] = {
     module.parse_optional_text: [],
     module.parse_options: ["[]", "null", "3", "{", "load_seconds=3"],
     module.parse_log_level: ["loud", "10"],
+    module.parse_switch: ["true", "1", "ON", "yes"],
 }
 """What each parser must refuse."""
 
@@ -55,6 +56,7 @@ seconds = st.floats(1e-3, 1e9).map(str)
 words = st.text("abcdefghijklmnop0123456789.:/-", min_size=1, max_size=30)
 GOOD: dict[Callable[[str], Any], st.SearchStrategy[str]] = {
     module.parse_text: words,
+    module.parse_switch: st.sampled_from(["on"]) | off,
     module.parse_path: words.map(lambda text: f"/srv/{text}"),
     module.parse_count: whole,
     module.parse_optional_count: whole | off,

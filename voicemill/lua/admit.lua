@@ -34,9 +34,9 @@ local function seconds_of(parts)
 end
 
 -- Batches shrink as the queue runs out, so that the last ones end together.
-local function cut(queue)
+local function cut(queue, room)
   local entries, characters, cost, key = {}, 0, 0, nil
-  local most = math.min(MOST_ITEMS, math.max(1, math.ceil(redis.call('LLEN', queue) / (2 * slots))))
+  local most = math.min(MOST_ITEMS, room, math.max(1, math.ceil(redis.call('LLEN', queue) / (2 * slots))))
   while #entries < most do
     local entry = redis.call('LINDEX', queue, 0)
     if not entry then break end
@@ -61,13 +61,26 @@ local function next_turn(bulk_may)
   if other and bulk_may then return 'bulk', other end
 end
 
-local function send(task, job, class, tenant, line, key)
-  local entries, characters, cost = cut(queue_key(job, engine))
+-- Weight of a tenant, and how many items more it may have running.
+local function terms_of(tenant)
+  local terms = redis.call('HMGET', tenant_key(tenant), 'weight', 'max_running_items')
+  local running = tonumber(redis.call('HGET', use_key(tenant), 'running_items')) or 0
+  return tonumber(terms[1]) or 1, (tonumber(terms[2]) or math.huge) - running
+end
+
+-- A tenant at its cap waits until something of it has ended.
+local function park(tenant)
+  for _, list in ipairs(class_lists(engine)) do leave(list, tenant) end
+  redis.call('SADD', P .. 'parked:' .. tenant, engine)
+end
+
+local function send(task, job, class, tenant, line, key, weight, room)
+  local entries, characters, cost = cut(queue_key(job, engine), room)
   if #entries > 0 then
-    local weight = 1
     redis.call('HSET', task_key(task), 'schema', 1, 'job', job, 'engine', engine, 'status', 'admitted',
       'entries', cjson.encode(entries), 'seconds', cost, 'class', class,
-      'tenant', tenant, 'line', line, 'key', key, 'weight', weight)
+      'tenant', tenant, 'line', line, 'key', key, 'weight', weight, 'items', #entries)
+    redis.call('HINCRBY', use_key(tenant), 'running_items', #entries)
     redis.call('ZADD', P .. 'admitted', stamp(), task)
     redis.call('SADD', tasks, task)
     if class == 'interactive' then redis.call('SADD', tasks .. ':interactive', task) end
@@ -92,12 +105,17 @@ local position = 7
 while position <= #ARGV and slots > 0 and taken <= slots do
   local class, tenant = next_turn(kept == 0 or bulk_taken < slots - kept)
   if not class then break end
-  local line = first_line(engine, class, tenant)
-  local key = first_of(line)
-  local job = redis.call('ZRANGE', P .. 'waiting:' .. line .. ':' .. key, 0, 0)[1]
-  if send(ARGV[position], job, class, tenant, line, key) then
-    position, taken = position + 1, taken + 1
-    if class == 'bulk' then bulk_taken = bulk_taken + 1 end
+  local weight, room = terms_of(tenant)
+  if room < 1 then
+    park(tenant)
+  else
+    local line = first_line(engine, class, tenant)
+    local key = first_of(line)
+    local job = redis.call('ZRANGE', P .. 'waiting:' .. line .. ':' .. key, 0, 0)[1]
+    if send(ARGV[position], job, class, tenant, line, key, weight, room) then
+      position, taken = position + 1, taken + 1
+      if class == 'bulk' then bulk_taken = bulk_taken + 1 end
+    end
   end
 end
 return admitted

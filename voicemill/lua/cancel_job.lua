@@ -7,6 +7,7 @@ if status == 'validating' then
   redis.call('ZREM', P .. 'validating', job)
   redis.call('HSET', job_key(job), 'cancelled', redis.call('HGET', job_key(job), 'queued'), 'queued', 0)
   for _, engine in ipairs(cjson.decode(record[2])) do redis.call('DEL', queue_key(job, engine)) end
+  unreserve(job)
   move_job(job, 'cancelled')
   return 1
 end

@@ -7,6 +7,8 @@ local function states_key(job) return P .. 'job:' .. job .. ':states' end
 local function queue_key(job, engine) return P .. 'job:' .. job .. ':queue:' .. engine end
 local function job_tasks_key(job) return P .. 'job:' .. job .. ':tasks' end
 local function task_key(task) return P .. 'task:' .. task end
+local function tenant_key(tenant) return P .. 'tenant:' .. tenant end
+local function use_key(tenant) return P .. 'use:' .. tenant end
 
 local function now()
   local time = redis.call('TIME')
@@ -53,8 +55,22 @@ local function count_queued(engine, class, items, characters)
   end
 end
 
+-- Keep account of what a tenant has waiting.
+local function count_use(tenant, items, characters)
+  redis.call('HINCRBY', use_key(tenant), 'queued_items', items)
+  redis.call('HINCRBY', use_key(tenant), 'queued_characters', characters)
+end
+
+-- Give back what a job that never went live had reserved of its tenant's caps.
+local function unreserve(job)
+  local fields = redis.call('HMGET', job_key(job), 'tenant', 'reserved_items', 'reserved_characters')
+  count_use(fields[1], -fields[2], -fields[3])
+end
+
 local function count_waiting(job, engine, items, characters)
-  count_queued(engine, redis.call('HGET', job_key(job), 'class'), items, characters)
+  local whose = redis.call('HMGET', job_key(job), 'class', 'tenant')
+  count_queued(engine, whose[1], items, characters)
+  count_use(whose[2], items, characters)
   redis.call('HINCRBY', job_key(job), 'waiting_characters:' .. engine, characters)
 end
 
@@ -80,7 +96,13 @@ local function move_item(job, index, state, status)
   save_state(job, index, state)
 end
 
+local ENDED = {completed = true, failed = true, cancelled = true, expired = true}
+
 local function move_job(job, status)
+  local fields = redis.call('HMGET', job_key(job), 'status', 'bytes')
+  if (ENDED[status] or false) ~= (ENDED[fields[1]] or false) then
+    redis.call('INCRBY', P .. 'queued_bytes', ENDED[status] and -fields[2] or fields[2])
+  end
   redis.call('HSET', job_key(job), 'status', status, status .. '_at', stamp())
 end
 
@@ -180,8 +202,28 @@ local function correct_charge(task, engine)
   correct(fields[2], {fields[2]}, fields[3], taken - fields[5])
 end
 
+-- A tenant that was at its cap waits for its turn again.
+local function unpark(tenant)
+  for _, engine in ipairs(redis.call('SMEMBERS', P .. 'parked:' .. tenant)) do
+    for _, class in ipairs({'interactive', 'bulk'}) do
+      if first_line(engine, class, tenant) then
+        enter(engine, class_lists(engine), engine .. ':' .. class, tenant)
+      end
+    end
+  end
+  redis.call('DEL', P .. 'parked:' .. tenant)
+end
+
+local function free_tenant(task)
+  local fields = redis.call('HMGET', task_key(task), 'tenant', 'items')
+  if not fields[1] then return end
+  redis.call('HINCRBY', use_key(fields[1]), 'running_items', -fields[2])
+  unpark(fields[1])
+end
+
 local function forget_task(task, job, engine)
   correct_charge(task, engine)
+  free_tenant(task)
   local child = redis.call('HGET', task_key(task), 'child')
   if child and redis.call('HGET', P .. 'child_tasks', child) == task then
     redis.call('HDEL', P .. 'child_tasks', child)

@@ -8,11 +8,12 @@ processes may call at once. Keys are computed inside the scripts: one Redis
 from voicemill.store.fleet import FleetStore
 from voicemill.store.jobs import JobPage, JobStore
 from voicemill.store.tasks import AdmittedTask, StartedTask, TaskStore
+from voicemill.store.tenants import TenantStore
 
 __all__ = ["AdmittedTask", "JobPage", "StartedTask", "Store"]
 
 
-class Store(JobStore, TaskStore, FleetStore):
+class Store(JobStore, TaskStore, FleetStore, TenantStore):
     """All records of one stack.
 
     Every method raises ``StoreUnavailableError`` when Redis does not answer in
