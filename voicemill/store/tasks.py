@@ -19,6 +19,8 @@ from voicemill.jobs import ItemAudio, ItemError
 from voicemill.store.connection import Connection
 
 Lease = Literal["held", "stopping", "lost"]
+MOST_BATCHES = 15
+"""Let in by one call: of 64 items at most, so that no script touches more than 1,000."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class TaskStore(Connection):
         cost: CostModel,
         batch_seconds: float,
         *,
-        most: int = 16,
+        most: int = MOST_BATCHES,
         interactive_slots: int = 0,
     ) -> list[AdmittedTask]:
         """Cut batches and let them in while there are free slots (live children and one more).
