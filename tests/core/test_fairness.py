@@ -139,7 +139,8 @@ operations = st.lists(
 TWIN = {
     "enter": "enter(ARGV[1], {ARGV[1]}, ARGV[1], ARGV[2])",
     "leave": "leave(ARGV[1], ARGV[2])",
-    "charge": "charge(ARGV[1], {ARGV[1]}, ARGV[1], ARGV[2], tonumber(ARGV[3]))",
+    "charge": "local _, tag = first_of(ARGV[1]) charge(ARGV[1], {ARGV[1]}, ARGV[2], tag, "
+    "tonumber(ARGV[3]))",
     "correct": "correct(ARGV[1], {ARGV[1]}, ARGV[2], tonumber(ARGV[3]))",
 }
 
@@ -174,6 +175,7 @@ def test_what_was_finished_long_ago_is_forgotten(store: Store, redis_url: str) -
             client.eval(f"{fair}\n{call}", 0, "n", member, seconds)
         if member == "ann":
             client.eval(f"{fair}\n{TWIN['leave']}", 0, "n", member)
+    client.eval(f"{fair}\nforget_finished(ARGV[1])", 0, "n")
     assert client.zrange("voicemill:finish:n", 0, -1) == ["bob"]
     client.close()
 

@@ -67,11 +67,15 @@ local function unreserve(job)
   count_use(fields[1], -fields[2], -fields[3])
 end
 
+local function count_waiting_of(job, engine, class, tenant, items, characters)
+  count_queued(engine, class, items, characters)
+  count_use(tenant, items, characters)
+  redis.call('HINCRBY', job_key(job), 'waiting_characters:' .. engine, characters)
+end
+
 local function count_waiting(job, engine, items, characters)
   local whose = redis.call('HMGET', job_key(job), 'class', 'tenant')
-  count_queued(engine, whose[1], items, characters)
-  count_use(whose[2], items, characters)
-  redis.call('HINCRBY', job_key(job), 'waiting_characters:' .. engine, characters)
+  count_waiting_of(job, engine, whose[1], whose[2], items, characters)
 end
 
 local function parse(entry)
@@ -124,20 +128,20 @@ end
 
 local function class_lists(engine) return {engine .. ':interactive', engine .. ':bulk'} end
 
--- The line of a tenant and class that goes first, if any waits.
+-- Priorities of which a tenant has a line, the highest first.
+local function lines_key(engine, class, tenant) return P .. 'lines:' .. line_name(engine, class, tenant, '') end
+
 local function first_line(engine, class, tenant)
-  for priority = 2, -2, -1 do
-    local line = line_name(engine, class, tenant, priority)
-    if redis.call('EXISTS', ready_key(line)) == 1 then return line end
-  end
+  local priority = redis.call('ZRANGE', lines_key(engine, class, tenant), 0, 0)[1]
+  return priority and line_name(engine, class, tenant, priority)
 end
 
 local function place_of(job, engine)
   local fields = redis.call('HMGET', job_key(job), 'tenant', 'class', 'priority', 'fairness_key', 'seq')
-  local tenant, class, key = fields[1], fields[2], fields[4]
-  local line = line_name(engine, class, tenant, fields[3])
-  return {tenant = tenant, class = class, key = key, seq = fields[5], line = line,
-    waiting = P .. 'waiting:' .. line .. ':' .. key}
+  local tenant, class, priority, key = unpack(fields)
+  local line = line_name(engine, class, tenant, priority)
+  return {tenant = tenant, class = class, priority = priority, key = key, seq = fields[5], line = line,
+    lines = lines_key(engine, class, tenant), waiting = P .. 'waiting:' .. line .. ':' .. key}
 end
 
 local function await_turn(job, engine)
@@ -145,6 +149,7 @@ local function await_turn(job, engine)
   redis.call('ZADD', place.waiting, place.seq, job)
   redis.call('ZADD', P .. 'waiting:' .. engine, place.seq, job)
   enter(place.line, {place.line}, place.line, place.key)
+  redis.call('ZADD', place.lines, -place.priority, place.priority)
   enter(engine, class_lists(engine), engine .. ':' .. place.class, place.tenant)
   if place.class == 'interactive' then redis.call('SET', P .. 'expects_interactive:' .. engine, 1, 'EX', 600) end
 end
@@ -155,9 +160,10 @@ local function leave_turn(job, engine)
   redis.call('ZREM', place.waiting, job)
   if redis.call('EXISTS', place.waiting) == 1 then return end
   leave(place.line, place.key)
-  if not first_line(engine, place.class, place.tenant) then
-    leave(engine .. ':' .. place.class, place.tenant)
-  end
+  forget_finished(place.line)
+  if redis.call('EXISTS', ready_key(place.line)) == 1 then return end
+  redis.call('ZREM', place.lines, place.priority)
+  if redis.call('EXISTS', place.lines) == 0 then leave(engine .. ':' .. place.class, place.tenant) end
 end
 
 local function requeue(job, engine, entry, alone)
@@ -191,48 +197,50 @@ local function fail_attempt(job, engine, entry, state, failure, max_attempts)
   end
 end
 
--- A tenant was charged what a task was estimated to take. What it took is the time it held its slot,
--- or what its items say, should the clock have been set back; nothing when it never started.
-local function correct_charge(task, engine)
-  local fields = redis.call('HMGET', task_key(task), 'tenant', 'line', 'key', 'weight', 'seconds', 'started_at', 'spent', 'status')
-  if not fields[1] then return end
-  local taken = fields[8] == 'admitted' and 0 or tonumber(fields[5])
-  if fields[6] then taken = math.max(now() - fields[6], tonumber(fields[7]) or 0) end
-  correct(engine, class_lists(engine), fields[1], (taken - fields[5]) / fields[4])
-  correct(fields[2], {fields[2]}, fields[3], taken - fields[5])
-end
-
 -- A tenant that was at its cap waits for its turn again.
 local function unpark(tenant)
-  for _, engine in ipairs(redis.call('SMEMBERS', P .. 'parked:' .. tenant)) do
+  local engines = redis.call('SMEMBERS', P .. 'parked:' .. tenant)
+  if #engines == 0 then return end
+  redis.call('DEL', P .. 'parked:' .. tenant)
+  for _, engine in ipairs(engines) do
     for _, class in ipairs({'interactive', 'bulk'}) do
       if first_line(engine, class, tenant) then
         enter(engine, class_lists(engine), engine .. ':' .. class, tenant)
       end
     end
   end
-  redis.call('DEL', P .. 'parked:' .. tenant)
 end
 
-local function free_tenant(task)
-  local fields = redis.call('HMGET', task_key(task), 'tenant', 'items')
-  if not fields[1] then return end
-  redis.call('HINCRBY', use_key(fields[1]), 'running_items', -fields[2])
-  unpark(fields[1])
+-- A tenant was charged what a task was estimated to take. What it took is the time it held its slot,
+-- or what its items say, should the clock have been set back; nothing when it never started.
+local function seconds_taken(account)
+  if account.status == 'admitted' then return 0 end
+  if not account.started_at then return account.seconds end
+  return math.max(now() - account.started_at, tonumber(account.spent) or 0)
 end
+
+local ACCOUNT = {'tenant', 'weight', 'items', 'seconds', 'line', 'key', 'status', 'started_at', 'spent', 'class', 'child'}
 
 local function forget_task(task, job, engine)
-  correct_charge(task, engine)
-  free_tenant(task)
-  local child = redis.call('HGET', task_key(task), 'child')
-  if child and redis.call('HGET', P .. 'child_tasks', child) == task then
-    redis.call('HDEL', P .. 'child_tasks', child)
+  local account = {}
+  for place, value in ipairs(redis.call('HMGET', task_key(task), unpack(ACCOUNT))) do
+    account[ACCOUNT[place]] = value
+  end
+  if account.tenant then
+    local more = seconds_taken(account) - account.seconds
+    correct(engine, class_lists(engine), account.tenant, more / account.weight)
+    if account.line then correct(account.line, {account.line}, account.key, more) end
+    redis.call('HINCRBY', use_key(account.tenant), 'running_items', -account.items)
+    unpark(account.tenant)
+  end
+  if account.child and redis.call('HGET', P .. 'child_tasks', account.child) == task then
+    redis.call('HDEL', P .. 'child_tasks', account.child)
   end
   redis.call('DEL', task_key(task))
   redis.call('ZREM', P .. 'admitted', task)
   redis.call('ZREM', P .. 'running', task)
   redis.call('SREM', P .. 'tasks:' .. engine, task)
-  redis.call('SREM', P .. 'tasks:' .. engine .. ':interactive', task)
+  if account.class == 'interactive' then redis.call('SREM', P .. 'tasks:' .. engine .. ':interactive', task) end
   redis.call('SREM', job_tasks_key(job), task)
 end
 

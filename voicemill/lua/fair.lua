@@ -25,14 +25,16 @@ end
 
 local function leave(list, member) redis.call('ZREM', ready_key(list), member) end
 
--- A member of a list is served; its next turn is `amount` (seconds by weight) later.
-local function charge(node, lists, list, member, amount)
-  local begun = tonumber(redis.call('ZSCORE', ready_key(list), member))
-  local virtual = math.max(virtual_time(node), begun)
-  redis.call('SET', P .. 'virtual:' .. node, virtual)
-  redis.call('ZADD', finish_key(node), begun + amount, member)
-  for _, one in ipairs(lists) do redis.call('ZADD', ready_key(one), 'XX', begun + amount, member) end
-  redis.call('ZREMRANGEBYSCORE', finish_key(node), '-inf', virtual - REMEMBERED_SECONDS)
+-- A member of a list is served, at its tag; its next turn is `amount` (seconds by weight) later.
+local function charge(node, lists, member, tag, amount)
+  if tag > virtual_time(node) then redis.call('SET', P .. 'virtual:' .. node, tag) end
+  redis.call('ZADD', finish_key(node), tag + amount, member)
+  for _, list in ipairs(lists) do redis.call('ZADD', ready_key(list), 'XX', tag + amount, member) end
+end
+
+-- Who finished long ago begins where the others are anyway.
+local function forget_finished(node)
+  redis.call('ZREMRANGEBYSCORE', finish_key(node), '-inf', virtual_time(node) - REMEMBERED_SECONDS)
 end
 
 -- What a member was served cost so much more than it was charged, or less: the tags it waits with
