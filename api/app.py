@@ -5,7 +5,19 @@ from __future__ import annotations
 from flask import Flask, Response
 from flask.json.provider import DefaultJSONProvider
 
-from api import docs, health, items, jobs, metrics, models, problems, timing, voices, workers
+from api import (
+    docs,
+    health,
+    items,
+    jobs,
+    metrics,
+    models,
+    problems,
+    tenants,
+    timing,
+    voices,
+    workers,
+)
 from api.context import EXTENSION, Context
 from api.requests import MAX_BODY_BYTES
 from voicemill.dispatch import Dispatcher
@@ -38,6 +50,7 @@ def create_app(settings: Settings) -> Flask:
         app.register_blueprint(part.blueprint)
     problems.register(app)
     timing.register(app)
+    tenants.register(app)
     app.after_request(harden)
     return app
 

@@ -14,9 +14,6 @@ from voicemill.settings import Settings
 from voicemill.store import Store
 
 EXTENSION: Final = "voicemill"
-TENANT: Final = "default"
-"""Owner of every job until api keys exist."""
-
 MAX_WAITERS: Final = 16
 """Requests of one process that may wait for a job at once; each holds a thread."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 import time
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import Final
 
 from flask import Blueprint, Response, jsonify, request
 
-from api.context import TENANT, context
+from api.context import context
 from api.openapi import Answer, Operation, describe
 from api.requests import (
     DeadLettersQuery,
@@ -24,17 +25,20 @@ from api.requests import (
 )
 from api.shapes import ItemBody, JobBody, ListBody
 from api.submission import Submission
+from api.tenants import current_tenant
 from api.wire import item_body, job_body, page, retry_after
 from voicemill.errors import (
     DataRemovedError,
     JobActiveError,
     JobNotFoundError,
     PayloadTooLargeError,
+    QueueFullError,
+    QuotaExceededError,
     RequestError,
     UnsupportedMediaTypeError,
     VoicemillError,
 )
-from voicemill.health import Snapshot
+from voicemill.health import MEBIBYTE, Snapshot
 from voicemill.jobs import Job, is_terminal, new_job_id
 
 logger = logging.getLogger(__name__)
@@ -57,15 +61,30 @@ LOCATION: Final = {"Location": "Where the job is followed."}
         tag="jobs",
         body=JobCreate,
         answers={202: Answer("The job is stored.", JobBody, headers={**LOCATION, **RETRY_AFTER})},
-        problems=(RequestError, PayloadTooLargeError, UnsupportedMediaTypeError),
+        problems=(
+            RequestError,
+            PayloadTooLargeError,
+            UnsupportedMediaTypeError,
+            QuotaExceededError,
+            QueueFullError,
+        ),
     )
 )
 def create() -> Response:
     """Store a job, let in what may run, and answer at once."""
     here = context()
     raw = read_json(request)
-    items, metadata, rules = Submission(here.store.engines(), here.settings).read(raw)
-    job = here.store.create_job(new_job_id(), TENANT, items, metadata, rules)
+    key = request.headers.get("X-Fairness-Key")
+    items, head = Submission(here.store.engines(), here.settings).read(raw, key)
+    job = here.store.create_job(
+        new_job_id(),
+        current_tenant(),
+        items,
+        head.metadata,
+        rules=head.rules,
+        standing=head.standing,
+        max_queued_bytes=here.settings.max_queued_mb * MEBIBYTE or math.inf,
+    )
     logger.info("job %s created with %d items", job.id, len(items))
     return accepted(job)
 
@@ -83,7 +102,7 @@ def create() -> Response:
 def index() -> Response:
     """One page of the jobs."""
     query = read_query(JobsQuery, request)
-    found = context().store.jobs(TENANT, after=query.after, limit=query.limit)
+    found = context().store.jobs(current_tenant(), after=query.after, limit=query.limit)
     fleet = fleet_for(found.jobs)
     bodies = [job_body(job, fleet) for job in found.jobs]
     return jsonify(page(bodies, [job.id for job in found.jobs], has_more=found.has_more))
@@ -177,7 +196,7 @@ def delete(job_id: str) -> Response:
 def dead_letters() -> Response:
     """One page of the failed items of all jobs."""
     query = read_query(DeadLettersQuery, request)
-    found = context().store.dead_letters(TENANT, after=query.after, limit=query.limit + 1)
+    found = context().store.dead_letters(current_tenant(), after=query.after, limit=query.limit + 1)
     shown = found[: query.limit]
     bodies = [item_body(letter.item) for letter in shown]
     ids = [letter.id for letter in shown]
@@ -188,7 +207,7 @@ def find_job(job_id: str) -> Job:
     """The tenant's job; raises ``JobNotFoundError``."""
     # Other characters could name a key of the store that is no job.
     job = context().store.job(job_id) if JOB_ID.fullmatch(job_id) else None
-    if job is None or job.tenant != TENANT:
+    if job is None or job.tenant != current_tenant():
         raise JobNotFoundError(f"There is no job {job_id[:80]!r}.")
     return job
 

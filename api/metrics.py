@@ -21,6 +21,7 @@ from api.context import context
 from api.openapi import Answer, Operation, describe
 from voicemill import __version__
 from voicemill.costs import CostModel
+from voicemill.fairness import JobClass
 from voicemill.health import Snapshot, free_bytes_at
 from voicemill.store.fleet import Sample
 
@@ -125,13 +126,20 @@ def family_of(sample_name: str) -> str:
 
 def gauges(snapshot: Snapshot, costs: Mapping[str, CostModel]) -> Iterator[Sample]:
     """What is true now, as samples."""
-    # One class of work until jobs say which they are.
-    yield "voicemill_queued_items", {"class": "bulk"}, sum(snapshot.queued.values())
-    for engine, cost in costs.items():
-        labels = {"engine": engine, "class": "bulk"}
-        seconds = cost.base * snapshot.queued[engine]
-        seconds += cost.per_character * snapshot.queued_characters[engine]
-        yield "voicemill_queued_seconds", labels, seconds
+    items: dict[str, Mapping[str, int]] = {
+        JobClass.INTERACTIVE: snapshot.interactive,
+        JobClass.BULK: less(snapshot.queued, snapshot.interactive),
+    }
+    characters: dict[str, Mapping[str, int]] = {
+        JobClass.INTERACTIVE: snapshot.interactive_characters,
+        JobClass.BULK: less(snapshot.queued_characters, snapshot.interactive_characters),
+    }
+    for job_class in items:
+        yield "voicemill_queued_items", {"class": job_class}, sum(items[job_class].values())
+        for engine, cost in costs.items():
+            seconds = cost.base * items[job_class][engine]
+            seconds += cost.per_character * characters[job_class][engine]
+            yield "voicemill_queued_seconds", {"engine": engine, "class": job_class}, seconds
     for engine, slots in snapshot.slots.items():
         busy = min(slots, snapshot.tasks.get(engine, 0))
         yield "voicemill_slots", {"engine": engine, "state": "busy"}, busy
@@ -142,6 +150,11 @@ def gauges(snapshot: Snapshot, costs: Mapping[str, CostModel]) -> Iterator[Sampl
         if child.get("real_time_factor") is not None:
             yield "voicemill_real_time_factor", labels, child["real_time_factor"]
     yield from gpu_samples(snapshot.children)
+
+
+def less(all_of_them: Mapping[str, int], some: Mapping[str, int]) -> Mapping[str, int]:
+    """What is left, by engine."""
+    return {engine: count - some[engine] for engine, count in all_of_them.items()}
 
 
 def gpu_samples(children: Iterable[Mapping[str, Any]]) -> Iterator[Sample]:

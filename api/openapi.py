@@ -13,12 +13,19 @@ from werkzeug.routing import Rule
 
 from api.problems import MEDIA_TYPE
 from api.shapes import ProblemBody
+from api.tenants import PROTECTED
 from voicemill import __version__
-from voicemill.errors import InvalidInputError, StoreUnavailableError, VoicemillError
+from voicemill.errors import (
+    InvalidInputError,
+    StoreUnavailableError,
+    UnauthorizedError,
+    VoicemillError,
+)
 
 ViewT = TypeVar("ViewT", bound=Callable[..., Any])
 REF_TEMPLATE: Final = "#/components/schemas/{model}"
 SHOWN_METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
+API_KEY: Final = "api_key"
 UNDESCRIBED: Final = frozenset({"docs.static"})
 """Endpoints that serve files of the docs page, not the API."""
 
@@ -83,8 +90,18 @@ def document(app: Flask) -> dict[str, Any]:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
+        "security": [{}, {API_KEY: []}],
         "paths": paths,
-        "components": {"schemas": dict(sorted(schemas.definitions.items()))},
+        "components": {
+            "schemas": dict(sorted(schemas.definitions.items())),
+            "securitySchemes": {
+                API_KEY: {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "Needed below /v1 where the operator requires it.",
+                }
+            },
+        },
     }
 
 
@@ -129,7 +146,7 @@ def describe_operation(rule: Rule, operation: Operation, schemas: Schemas) -> di
         + query_parameters(operation, schemas),
         "responses": {
             str(status): describe_answer(answer, schemas)
-            for status, answer in sorted(answers_of(operation).items())
+            for status, answer in sorted(answers_of(rule, operation).items())
         },
     }
     if operation.body is not None:
@@ -154,9 +171,11 @@ def query_parameters(operation: Operation, schemas: Schemas) -> list[dict[str, A
     ]
 
 
-def answers_of(operation: Operation) -> dict[int, Answer]:
+def answers_of(rule: Rule, operation: Operation) -> dict[int, Answer]:
     """All a route may answer, problems included."""
     kinds = list(operation.problems)
+    if rule.rule.startswith(PROTECTED):
+        kinds.append(UnauthorizedError)
     if operation.query is not None or operation.body is not None:
         kinds.append(InvalidInputError)
     if operation.reads_store:

@@ -23,7 +23,7 @@ from voicemill.errors import (
 logger = logging.getLogger(__name__)
 
 MEDIA_TYPE: Final = "application/problem+json"
-RETRY_AFTER_SECONDS: Final = {409: 1, 503: 2}
+RETRY_AFTER_SECONDS: Final = {409: 1, 429: 10, 503: 2}
 """By status, for errors that the same request may outlive."""
 
 SENTENCES: Final[dict[type[RequestError], str]] = {
@@ -97,6 +97,8 @@ def problem(
         current_app.json.dumps(body, separators=(",", ":")), status, list(headers), MEDIA_TYPE
     )
     response.content_type = MEDIA_TYPE
+    if status == 401:
+        response.headers["WWW-Authenticate"] = 'Bearer realm="voicemill"'
     if error.retryable and status in RETRY_AFTER_SECONDS:
         response.headers.setdefault("Retry-After", str(RETRY_AFTER_SECONDS[status]))
     return response

@@ -15,6 +15,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainValidator,
+    TypeAdapter,
     ValidationError,
     WithJsonSchema,
 )
@@ -31,6 +32,7 @@ from voicemill.errors import (
     UnknownFieldError,
     UnsupportedMediaTypeError,
 )
+from voicemill.fairness import INTERACTIVE_CHARACTERS, PRIORITIES
 from voicemill.jobs import RESPONSE_FORMATS
 
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
@@ -98,6 +100,10 @@ MostFailures = Annotated[
 ]
 
 
+FairnessKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+FAIRNESS_KEY: Final = TypeAdapter(FairnessKey)
+
+
 class Body(BaseModel):
     """A body or a part of one: no coercion, no field that nobody reads."""
 
@@ -140,6 +146,23 @@ class JobDefaults(Delivery):
     """What a job says beside its inputs."""
 
     metadata: Metadata | None = None
+    job_class: Literal["interactive", "bulk"] | None = Field(
+        None,
+        alias="class",
+        description="Interactive jobs go first, in the share of their tenant. A job of one text of "
+        f"up to {INTERACTIVE_CHARACTERS} characters is interactive unless it says otherwise.",
+    )
+    priority: int = Field(
+        0,
+        ge=PRIORITIES[0],
+        le=PRIORITIES[-1],
+        description="Among your own jobs of the class; higher goes first.",
+    )
+    fairness_key: FairnessKey | None = Field(
+        None,
+        description="Your jobs with different keys share what you get; or the header "
+        "X-Fairness-Key.",
+    )
     deadline_seconds: float | None = Field(
         None, ge=1, le=30 * DAY, description="What has not ended so long from now expires."
     )
@@ -295,7 +318,8 @@ def read_part(
         errors = error.errors(include_url=False, include_context=False)
     faults.extend(to_fault(one, pointer) for one in errors)
     bad = {str(one["loc"][0]) for one in errors}
-    good = {key: known[key] for key in model.model_fields.keys() & known.keys() - bad}
+    names = {field.alias or name for name, field in model.model_fields.items()}
+    good = {key: known[key] for key in names & known.keys() - bad}
     return model.model_construct(**good), bad
 
 

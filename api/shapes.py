@@ -7,6 +7,7 @@ from typing import Any, Generic, Literal, NotRequired, TypeVar
 # pydantic reads a TypedDict only from here before Python 3.12.
 from typing_extensions import TypedDict
 
+from voicemill.fairness import JobClass
 from voicemill.jobs import ItemStatus, JobStatus
 
 DataT = TypeVar("DataT")
@@ -59,7 +60,13 @@ StatusReason = Literal[
 ]
 
 
-class JobBody(TypedDict):
+StandingBody = TypedDict(
+    "StandingBody", {"class": JobClass, "priority": int, "fairness_key": str | None}
+)
+"""Where a job stands among those that wait; ``class`` can't be written otherwise."""
+
+
+class JobBody(StandingBody):
     """A job; times are seconds since the epoch."""
 
     id: str

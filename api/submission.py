@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
 from api.requests import (
+    FAIRNESS_KEY,
     MAX_FAULTS,
     MAX_INPUTS,
     JobDefaults,
@@ -23,9 +27,19 @@ from voicemill.errors import (
     PayloadTooLargeError,
     TextTooLongError,
 )
+from voicemill.fairness import JobClass, Standing, default_class
 from voicemill.jobs import ItemInput, JobRules, check_custom_id, check_text, default_custom_id
 from voicemill.settings import Settings
 from voicemill.voices import Capabilities
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a job says beside its inputs' own fields."""
+
+    metadata: Mapping[str, str]
+    rules: JobRules
+    standing: Standing
 
 
 class Submission:
@@ -40,26 +54,26 @@ class Submission:
         self.defaults: Mapping[str, Any] = {}
         self.defaults_model_is_bad = False
 
-    def read(self, raw: object) -> tuple[list[ItemInput], Mapping[str, str], JobRules]:
-        """The items, the job's metadata, and when it ends before its time.
+    def read(self, raw: object, fairness_key: str | None = None) -> tuple[list[ItemInput], Head]:
+        """The items and what else the job says; ``fairness_key`` is that of the header.
 
         Raises ``InvalidInputError`` with every fault, or ``PayloadTooLargeError``.
         """
         inputs = self.inputs_of(raw)
         head = {key: raw[key] for key in raw if key != "inputs"} if isinstance(raw, dict) else raw
         job, bad = read_part(JobDefaults, head, "", self.faults)
-        metadata: Mapping[str, str] = {}
-        rules = JobRules()
         if job is not None:
             self.defaults = without_nulls(job)
             self.defaults_model_is_bad = "model" in bad
-            metadata = job.metadata or {}
-            rules = rules_of(job, len(inputs), self.settings.retention_seconds)
+        self.note(lambda: check_fairness_key(fairness_key), "")
         items = [self.item(index, one) for index, one in enumerate(inputs)]
         if self.faults:
             # A wrong default is found once for every input that takes it.
             raise InvalidInputError(list(dict.fromkeys(self.faults)))
-        return [item for item in items if item is not None], metadata, rules
+        found = [item for item in items if item is not None]
+        job = job or JobDefaults.model_construct()
+        rules = rules_of(job, len(inputs), self.settings.retention_seconds)
+        return found, Head(job.metadata or {}, rules, standing_of(job, found, fairness_key))
 
     def inputs_of(self, raw: object) -> list[Any]:
         """The raw inputs; none where there is nothing to go through."""
@@ -164,3 +178,20 @@ def rules_of(job: JobDefaults, count: int, retention_seconds: float) -> JobRules
         0 if job.on_item_error == "stop" else most,
         retention_seconds if kept is None else kept.seconds,
     )
+
+
+def standing_of(job: JobDefaults, items: Sequence[ItemInput], fairness_key: str | None) -> Standing:
+    """Where a job stands among others, as it says or as fits it."""
+    chosen = job.job_class or default_class(len(item.text) for item in items)
+    return Standing(JobClass(chosen), job.priority, job.fairness_key or fairness_key or "")
+
+
+def check_fairness_key(key: str | None) -> None:
+    """Raise for a header that can't be used."""
+    try:
+        if key is not None:
+            FAIRNESS_KEY.validate_python(key)
+    except ValidationError as error:
+        raise InputError(
+            "X-Fairness-Key: give 1 to 64 of A-Z a-z 0-9 . _ - or leave it out."
+        ) from error

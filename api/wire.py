@@ -42,6 +42,9 @@ def job_body(job: Job, fleet: Snapshot | None) -> JobBody:
         "object": "speech.job",
         "status": job.status,
         "status_reason": status_reason(job, fleet),
+        "class": job.standing.job_class,
+        "priority": job.standing.priority,
+        "fairness_key": job.standing.fairness_key or None,
         "run": job.run,
         "request_counts": RequestCounts(**job.counts.to_wire()),  # type: ignore[typeddict-item]
         "progress": {"percentage": percentage(job), "basis": "characters"},

@@ -50,11 +50,13 @@ def main(argv: list[str] | None = None) -> int:
     for number in STOP_SIGNALS:
         signal.signal(number, interrupt)
     try:
+        settings = Settings.from_env()
         summary = speak_csv(
             arguments.input,
             arguments.out,
-            arguments.url or Settings.from_env().url,
+            arguments.url or settings.url,
             display_on(sys.stderr, quiet=arguments.quiet),
+            api_key=settings.api_key,
             delimiter=arguments.delimiter,
             in_place=arguments.in_place,
         )

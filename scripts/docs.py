@@ -16,6 +16,7 @@ from voicemill.bulk.errors import BulkError
 from voicemill.client import ClientError
 from voicemill.errors import (
     InputError,
+    QueueFullError,
     RequestError,
     SettingsError,
     StoreRefusedError,
@@ -67,7 +68,7 @@ def filled(path: Path) -> str:
 def tables() -> dict[str, str]:
     """Every table by its name."""
     request = [one for one in leaves(RequestError)]
-    store = [StoreUnavailableError, StoreRefusedError]
+    store = [StoreUnavailableError, StoreRefusedError, QueueFullError]
     return {
         "settings": settings_table(),
         "problems": error_table([*request, *store, VoicemillError], with_status=True),

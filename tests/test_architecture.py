@@ -12,7 +12,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-BASE = ("errors", "settings", "jobs", "voices", "outputs", "costs", "logs", "client", "bulk")
+BASE = (
+    "errors",
+    "settings",
+    "jobs",
+    "fairness",
+    "tenants",
+    "voices",
+    "outputs",
+    "costs",
+    "logs",
+    "client",
+    "bulk",
+)
 """Modules of the base install; ``bulk`` with all it holds."""
 SERVER = {"flask", "werkzeug", "celery", "kombu", "redis", "pydantic", "pynvml", "psutil"}
 ENGINES = {"torch", "transformers", "onnxruntime", "hibari", "hibari_tts", "ctranslate2"}

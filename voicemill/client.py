@@ -153,18 +153,26 @@ class Client:
     """
 
     def __init__(
-        self, url: str, *, timeout_seconds: float = 30.0, patience_seconds: float = 60.0
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        timeout_seconds: float = 30.0,
+        patience_seconds: float = 60.0,
     ) -> None:
         self.url = url.rstrip("/")
         self._timeout_seconds = timeout_seconds
         self._patience_seconds = patience_seconds
         self._given_up = threading.Event()
         address = address_of(self.url)
+        headers = {"User-Agent": f"voicemill/{__version__}"}
+        if api_key:
+            headers["Authorization"] = f"Bearer {api_key}"
         try:
             self._http = httpx.Client(
                 base_url=address,
                 timeout=timeout_seconds,
-                headers={"User-Agent": f"voicemill/{__version__}"},
+                headers=headers,
                 trust_env=not is_loopback(address),
                 # Reading the certificates takes a tenth of a second, which plain HTTP need not pay.
                 verify=address.scheme == "https",

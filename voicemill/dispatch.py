@@ -34,7 +34,12 @@ class Dispatcher:
         admitted = 0
         for engine in self._store.engines() if engines is None else engines:
             cost = self._store.cost(engine)
-            for task in self._store.admit(engine, cost, self._settings.batch_seconds):
+            for task in self._store.admit(
+                engine,
+                cost,
+                self._settings.batch_seconds,
+                interactive_slots=self._settings.interactive_slots or 0,
+            ):
                 admitted += 1
                 self._send(task)
         return admitted
@@ -66,7 +71,7 @@ class Dispatcher:
     def _send(self, task: AdmittedTask) -> None:
         limit = time_limit(task.seconds, self._settings)
         try:
-            self._queue.send(task.engine, task.id, time_limit=limit)
+            self._queue.send(task.engine, task.id, time_limit=limit, job_class=task.job_class)
         except StoreUnavailableError as error:
             logger.warning("task %s stays admitted, not sent: %s", task.id, error)
 

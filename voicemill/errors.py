@@ -163,6 +163,15 @@ class RangeNotSatisfiableError(RequestError):
     http_status = 416
 
 
+class QuotaExceededError(RequestError):
+    """The tenant would have more waiting than it may; some of it has to be spoken first."""
+
+    code = "quota_exceeded"
+    title = "The tenant has too much waiting"
+    http_status = 429
+    retryable = True
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One thing wrong with the input."""
@@ -287,6 +296,15 @@ class StoreRefusedError(VoicemillError):
 
     code = "store_refused"
     title = "The queue takes no writes"
+    http_status = 503
+    retryable = True
+
+
+class QueueFullError(VoicemillError):
+    """All that waits, of all tenants, takes as much memory as it may."""
+
+    code = "queue_full"
+    title = "The queue is full"
     http_status = 503
     retryable = True
 

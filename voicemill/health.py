@@ -43,6 +43,10 @@ class Snapshot:
     """Characters of those items, by engine."""
     tasks: Mapping[str, int] = field(default_factory=dict)
     """Batches admitted or running, by engine."""
+    interactive: Mapping[str, int] = field(default_factory=dict)
+    """Those of the items that wait whose jobs are interactive, by engine."""
+    interactive_characters: Mapping[str, int] = field(default_factory=dict)
+    """Characters of those items, by engine."""
 
 
 @dataclass(frozen=True, slots=True)

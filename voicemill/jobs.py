@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
 from voicemill.errors import InvalidCustomIdError, InvalidTextError, NoSpeakableTextError
+from voicemill.fairness import Standing
 
 SCHEMA = 1
 SPEAKABLE = re.compile(r"[^\W_]")
@@ -113,13 +114,19 @@ class ItemInput:
         return f"{self.model}/{self.voice}"
 
     def to_record(self) -> dict[str, Any]:
-        """The JSON object that the store keeps."""
-        return asdict(self)
+        """The JSON object that the store keeps: what is not as it is by default."""
+        values = ((name, getattr(self, name)) for name in INPUT_DEFAULTS)
+        return {name: value for name, value in values if value != INPUT_DEFAULTS[name]}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> ItemInput:
         """The input a record holds."""
         return cls(**record)
+
+
+INPUT_DEFAULTS: Mapping[str, Any] = {
+    one.name: {} if one.name == "metadata" else one.default for one in fields(ItemInput)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +242,7 @@ class Job:
     audio_seconds: float = 0.0
     device_seconds: float = 0.0
     engines: tuple[str, ...] = ()
+    standing: Standing = field(default_factory=Standing)
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 

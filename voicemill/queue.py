@@ -10,15 +10,25 @@ from celery import Celery
 from kombu.exceptions import OperationalError
 
 from voicemill.errors import StoreUnavailableError
+from voicemill.fairness import JobClass
 from voicemill.settings import Settings
 
 SYNTHESIZE = "voicemill.synthesize"
 UNACKED_PREFIX = "voicemill-unacked:"
+PRIORITY_SEPARATOR = "\x06\x16"
+MESSAGE_PRIORITIES = {JobClass.BULK: 9, JobClass.INTERACTIVE: 0}
+"""On Redis the lowest goes first: what is interactive passes the bulk batch that lies ready."""
 
 
 def queue_name(engine: str) -> str:
     """The Celery queue of an engine."""
     return f"synthesis.{engine}"
+
+
+def list_name(engine: str, priority: int) -> str:
+    """The Redis list in which Kombu keeps an engine's messages of a priority."""
+    name = queue_name(engine)
+    return f"{name}{PRIORITY_SEPARATOR}{priority}" if priority else name
 
 
 class Queue:
@@ -38,7 +48,9 @@ class Queue:
             },
         )
 
-    def send(self, engine: str, task_id: str, *, time_limit: int) -> None:
+    def send(
+        self, engine: str, task_id: str, *, time_limit: int, job_class: JobClass = JobClass.BULK
+    ) -> None:
         """Send one task; raises ``StoreUnavailableError`` when the broker does not answer."""
         try:
             self._app.send_task(
@@ -47,6 +59,7 @@ class Queue:
                 task_id=task_id,
                 queue=queue_name(engine),
                 time_limit=time_limit,
+                priority=MESSAGE_PRIORITIES[job_class],
                 retry=False,
                 ignore_result=False,
             )
@@ -65,7 +78,10 @@ class Queue:
             with connection:
                 channel: Any = connection.default_channel
                 client = channel.client
-                ids = {task_id_of(raw) for raw in client.lrange(queue_name(engine), 0, -1)}
+                ids: set[str] = set()
+                for priority in MESSAGE_PRIORITIES.values():
+                    waiting = client.lrange(list_name(engine, priority), 0, -1)
+                    ids |= {task_id_of(raw) for raw in waiting}
                 for node in nodes:
                     ids |= {task_id_of(raw) for raw in client.hvals(node)}
         except errors as error:

@@ -206,6 +206,12 @@ class Settings:
     batch_seconds: float = setting(
         "1", parse_seconds, "Device time one task should take; longer batches cost latency."
     )
+    interactive_slots: int | None = setting(
+        "1",
+        parse_optional_count,
+        "Slots that bulk jobs leave free, where an engine has four or more and interactive jobs "
+        "come; or off.",
+    )
     max_tasks_per_child: int | None = setting(
         "1000",
         parse_optional_count,
@@ -294,6 +300,15 @@ class Settings:
     )
     free_space_floor_mb: int = setting(
         "500", parse_megabytes, "Below this much free disk (MiB) nothing new is spoken; or off."
+    )
+    require_api_key: bool = setting(
+        "off", parse_switch, "Whether the API asks for a key; scripts/tenants.py makes them."
+    )
+    api_key: str | None = setting(
+        "off", parse_optional_text, "The key that the bulk tool sends; or off."
+    )
+    max_queued_mb: int = setting(
+        "1024", parse_megabytes, "Memory (MiB) that the texts of jobs which go on may take; or off."
     )
     max_input_characters: int = setting("100000", parse_count, "Characters one input may have.")
     flower_port: int = setting("5555", parse_port, "Port Flower listens on; 0 takes a free one.")

@@ -64,7 +64,7 @@ def test_a_text_without_letter_or_digit_has_nothing_to_speak(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["A", "7", "Hi", "?a", "x ", "日", "\U0001f642 ok"])
 def test_one_letter_or_digit_is_enough(text: str) -> None:
-    items, _, _ = Submission({"tone": TONE}, Settings(engine="tone")).read(
+    items, _ = Submission({"tone": TONE}, Settings(engine="tone")).read(
         {"inputs": [{"input": text}]}
     )
 
@@ -158,10 +158,40 @@ def test_a_field_that_cannot_be_used_is_pointed_at_where_it_was_given(
     assert faults_of({"inputs": ONE * 2, field: value}) == [(f"/{field}", code)]
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("class", "urgent"),
+        ("class", 1),
+        ("priority", 3),
+        ("priority", -3),
+        ("priority", 1.0),
+        ("priority", None),
+        ("fairness_key", ""),
+        ("fairness_key", "a:b"),
+        ("fairness_key", "x" * 65),
+    ],
+)
+def test_a_job_can_not_stand_anywhere_else(field: str, value: Any) -> None:
+    assert faults_of({"inputs": ONE, field: value}) == [(f"/{field}", "invalid_value")]
+    assert faults_of({"inputs": [{**ONE[0], field: value}]}) == [
+        (f"/inputs/0/{field}", "unknown_field")
+    ]
+
+
+def test_of_a_job_with_a_fault_the_rest_is_still_read() -> None:
+    body = {"inputs": ONE, "class": "bulk", "priority": 3, "fairness_key": "a:b", "voice": "no"}
+    assert faults_of(body) == [
+        ("/priority", "invalid_value"),
+        ("/fairness_key", "invalid_value"),
+        ("/voice", "voice_not_found"),
+    ]
+
+
 @pytest.mark.parametrize("speed", [0.25, 1, 4.0])
 def test_the_ends_of_the_range_of_speed_are_in_it(speed: float) -> None:
     body = {"inputs": ONE, "speed": speed}
-    items, _, _ = Submission({"tone": TONE}, Settings(engine="tone")).read(body)
+    items, _ = Submission({"tone": TONE}, Settings(engine="tone")).read(body)
 
     assert items[0].speed == speed
 

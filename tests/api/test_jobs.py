@@ -69,6 +69,48 @@ def test_fields_of_the_job_are_defaults_and_fields_of_an_input_win(
     assert third.metadata == {"page": "3"}
 
 
+@pytest.mark.parametrize(
+    ("fields", "texts", "expected"),
+    [
+        ({}, ["Hello."], ("interactive", 0, None)),
+        ({}, ["x" * 1000], ("interactive", 0, None)),
+        ({}, ["Hello.", "Bye."], ("bulk", 0, None)),
+        ({"class": None, "fairness_key": None}, ["Hello."], ("interactive", 0, None)),
+        ({"class": "bulk", "priority": -2}, ["Hello."], ("bulk", -2, None)),
+        ({"class": "interactive", "priority": 2}, ["Hello.", "Bye."], ("interactive", 2, None)),
+        ({"fairness_key": "user-7"}, ["Hello.", "Bye."], ("bulk", 0, "user-7")),
+    ],
+)
+def test_a_job_stands_where_it_says_or_where_its_size_puts_it(
+    client: FlaskClient,
+    post: Post,
+    fields: dict[str, Any],
+    texts: list[str],
+    expected: tuple[str, int, str | None],
+) -> None:
+    job = client.get(f"/v1/jobs/{post(*texts, **fields)['id']}").get_json()
+    assert (job["class"], job["priority"], job["fairness_key"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"), [({}, "book-3"), ({"fairness_key": "user-7"}, "user-7")]
+)
+def test_the_fairness_key_may_come_as_a_header_and_the_field_wins(
+    client: FlaskClient, fields: dict[str, Any], expected: str
+) -> None:
+    body = {"inputs": [{"input": "Hello."}], **fields}
+    answer = client.post("/v1/jobs", json=body, headers={"X-Fairness-Key": "book-3"})
+    assert answer.get_json()["fairness_key"] == expected
+
+
+def test_a_header_that_can_not_be_a_fairness_key_is_refused(client: FlaskClient) -> None:
+    body = {"inputs": [{"input": "Hello."}]}
+    answer = client.post("/v1/jobs", json=body, headers={"X-Fairness-Key": "a:b"})
+    assert answer.status_code == 422
+    assert [fault["pointer"] for fault in answer.get_json()["errors"]] == [""]
+    assert "X-Fairness-Key" in answer.get_json()["detail"]
+
+
 def test_model_and_voice_default_to_the_engine_of_the_stack_and_its_first_voice(
     post: Post, store: Store
 ) -> None:
@@ -211,7 +253,7 @@ def test_how_many_items_may_fail_is_a_number_or_a_share(
 ) -> None:
     body = {"inputs": [{"input": text} for text in ("One.", "Two.", "Three.", "Four.")], **rules}
 
-    assert Submission({"tone": TONE}, settings).read(body)[2].max_failures == most
+    assert Submission({"tone": TONE}, settings).read(body)[1].rules.max_failures == most
 
 
 @pytest.mark.parametrize(

@@ -155,13 +155,28 @@ def test_what_waits_is_told_in_device_seconds_and_by_the_age_of_the_oldest(
 
 def test_what_was_cancelled_no_longer_waits(client: FlaskClient, post: Post) -> None:
     seconds = "voicemill_queued_seconds", labels(**{"engine": "tone", "class": "bulk"})
-    kept, dropped = post("Kept."), post("Dropped and", "dropped again.")
+    kept = post("Kept.", **{"class": "bulk"})
+    dropped = post("Dropped and", "dropped again.")
 
     client.post(dropped["urls"]["cancel"])
 
     one_item = UNMEASURED.base + len("Kept.") * UNMEASURED.per_character
     assert kept["request_counts"]["queued"] == 1
     assert scrape(client)[seconds] == pytest.approx(one_item)
+
+
+def test_interactive_work_is_told_apart(client: FlaskClient, post: Post) -> None:
+    post("Four", "Sixteen letters.")
+    post("Now!")
+
+    samples = scrape(client)
+
+    for job_class, items, characters in (("interactive", 1, 4), ("bulk", 2, 20)):
+        seconds = items * UNMEASURED.base + characters * UNMEASURED.per_character
+        of_class = {"class": job_class}
+        assert samples["voicemill_queued_items", labels(**of_class)] == items
+        told = samples["voicemill_queued_seconds", labels(engine="tone", **of_class)]
+        assert told == pytest.approx(seconds)
 
 
 def test_answers_are_timed_by_endpoint_and_status(client: FlaskClient) -> None:

@@ -78,7 +78,8 @@ def test_operations_have_names_of_their_own_and_parameters_for_their_paths(
 def test_the_document_has_the_fields_that_are_validated(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
 
-    assert set(schemas["JobCreate"]["properties"]) == set(JobCreate.model_fields)
+    names = {field.alias or name for name, field in JobCreate.model_fields.items()}
+    assert set(schemas["JobCreate"]["properties"]) == names
     assert set(schemas["JobInput"]["properties"]) == set(JobInput.model_fields)
     assert schemas["JobCreate"]["additionalProperties"] is False
     assert schemas["JobCreate"]["required"] == ["inputs"]

@@ -74,6 +74,7 @@ class WireDouble:
         self.drops = 0
         """How many of the next requests lose their connection without an answer."""
         self.requests: list[str] = []
+        self.authorizations: set[str | None] = set()
         self.keys: list[str] = []
         self.created: list[list[str]] = []
         """The custom_ids of each job."""
@@ -255,6 +256,7 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         with double.lock:
             double.requests.append(f"{self.command} {self.path}")
+            double.authorizations.add(self.headers.get("Authorization"))
             if double.drops:
                 double.drops -= 1
                 self.close_connection = True

@@ -51,6 +51,20 @@ def test_models_and_voices_are_listed_and_a_job_is_cancelled(wire: WireDouble) -
         assert client.cancel(job["id"])["status"] == "cancelled"
 
 
+@pytest.mark.parametrize(
+    ("api_key", "header"), [("vm_a", "Bearer vm_a"), (None, None)], ids=["a key", "none"]
+)
+def test_a_key_goes_with_every_request(
+    wire: WireDouble, tmp_path: Path, api_key: str | None, header: str | None
+) -> None:
+    with Client(wire.url, api_key=api_key) as client:
+        job = client.create_job([{"custom_id": "a", "input": "Hello."}])
+        client.job(job["id"])
+        client.download(job["id"], "a", tmp_path / "a.wav")
+
+    assert wire.authorizations == {header}
+
+
 def test_a_problem_keeps_its_code_status_and_the_places_it_points_at(wire: WireDouble) -> None:
     with Client(wire.url) as client, pytest.raises(ServerProblemError) as caught:
         client.create_job([{"custom_id": "a", "input": "Hello.", "voice": "nobody"}])

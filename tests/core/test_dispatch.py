@@ -11,11 +11,13 @@ import redis
 
 from tests.support import TONE, Valkey, inputs
 from voicemill.dispatch import RESEND_SECONDS, Dispatcher, time_limit
-from voicemill.queue import UNACKED_PREFIX, Queue
+from voicemill.fairness import JobClass, Standing
+from voicemill.queue import UNACKED_PREFIX, Queue, list_name
 from voicemill.settings import Settings
 from voicemill.store import Store
 from voicemill.workers import ChildRecord, WorkerRecord
 
+BULK_LIST = list_name("tone", 9)
 NODE = f"{UNACKED_PREFIX}w@host:1"
 WORKER = WorkerRecord("node", 1, "tone", 0.0)
 
@@ -35,7 +37,7 @@ class Bench:
         self.store.beat_child(child, 60, takes_work=True)
 
     def messages(self) -> list[dict[str, Any]]:
-        return [json.loads(raw) for raw in self.redis.lrange("synthesis.tone", 0, -1)]
+        return [json.loads(raw) for raw in self.redis.lrange(BULK_LIST, 0, -1)]
 
     def waiting(self) -> list[str]:
         """Task ids in the queue."""
@@ -43,7 +45,7 @@ class Bench:
 
     def take(self, node: str) -> str:
         """A worker takes the next message and has not acknowledged it."""
-        message = json.loads(self.redis.rpop("synthesis.tone"))
+        message = json.loads(self.redis.rpop(BULK_LIST))
         self.redis.hset(node, "tag-1", json.dumps([message, "", "synthesis.tone"]))
         task_id: str = message["headers"]["id"]
         return task_id
@@ -112,18 +114,18 @@ def test_a_batch_may_take_twenty_times_its_estimate_between_a_floor_and_a_ceilin
 
 
 def test_a_message_that_is_gone_is_sent_again(bench: Bench, admitted: str) -> None:
-    bench.redis.delete("synthesis.tone")
+    bench.redis.delete(BULK_LIST)
     bench.let_time_pass()
     assert bench.dispatcher.resend() == 1
     assert bench.waiting() == [admitted]
 
 
 def test_it_is_not_sent_again_before_its_time(bench: Bench, admitted: str) -> None:
-    bench.redis.delete("synthesis.tone")
+    bench.redis.delete(BULK_LIST)
     assert bench.dispatcher.resend() == 0
     bench.let_time_pass()
     assert bench.dispatcher.resend() == 1
-    bench.redis.delete("synthesis.tone")
+    bench.redis.delete(BULK_LIST)
     assert bench.dispatcher.resend() == 0, "the clock starts anew with each sending"
     assert bench.waiting() == []
 
@@ -174,7 +176,7 @@ def test_the_clerk_forgets_what_a_dead_worker_held(bench: Bench, admitted: str) 
 
 def test_a_task_that_was_started_is_not_sent_again(bench: Bench, admitted: str) -> None:
     assert bench.store.start_task(admitted, "c1", 60) is not None
-    bench.redis.delete("synthesis.tone")
+    bench.redis.delete(BULK_LIST)
     bench.let_time_pass()
     assert bench.dispatcher.resend() == 0
 
@@ -185,7 +187,7 @@ def test_a_long_batch_keeps_its_time_limit_when_it_is_sent_again(bench: Bench) -
         bench.store.observe_cost("tone", 1000, 30.0)
     bench.store.create_job("job_1", "default", inputs("a" * 1000), {})
     bench.dispatcher.admit()
-    bench.redis.delete("synthesis.tone")
+    bench.redis.delete(BULK_LIST)
     bench.let_time_pass()
     assert bench.dispatcher.resend() == 1
     (message,) = bench.messages()
@@ -195,10 +197,42 @@ def test_a_long_batch_keeps_its_time_limit_when_it_is_sent_again(bench: Bench) -
 def test_a_message_in_another_format_in_the_queue_does_not_stop_the_resending(
     bench: Bench, admitted: str
 ) -> None:
-    bench.redis.delete("synthesis.tone")
-    bench.redis.lpush("synthesis.tone", b"\x80\x04not a message", b'{"headers": {}}', b"[]")
+    bench.redis.delete(BULK_LIST)
+    bench.redis.lpush(BULK_LIST, b"\x80\x04not a message", b'{"headers": {}}', b"[]")
     bench.let_time_pass()
     assert bench.dispatcher.resend() == 1
+
+
+def test_an_interactive_batch_passes_the_bulk_batch_that_lies_ready(bench: Bench) -> None:
+    bench.add_child()
+    bench.store.create_job("job_1", "default", inputs(*["hello"] * 50), {})
+    bench.dispatcher.admit()
+    assert len(bench.waiting()) == 2
+    running = bench.redis.brpop([list_name("tone", 0), BULK_LIST])
+    task = bench.store.start_task(json.loads(running[1])["headers"]["id"], "c1", 60)
+    assert task is not None
+    standing = Standing(JobClass.INTERACTIVE)
+    bench.store.create_job("job_2", "default", inputs("now"), {}, standing=standing)
+    assert bench.dispatcher.admit() == 0, "no slot is free"
+    bench.store.end_task(task, max_attempts=3)
+    assert bench.dispatcher.admit() == 1
+    _, message = bench.redis.brpop([list_name("tone", 0), BULK_LIST])
+    following = bench.store.start_task(json.loads(message)["headers"]["id"], "c1", 60)
+    assert following is not None
+    assert following.job_id == "job_2"
+
+
+def test_an_interactive_batch_is_sent_again_as_one(bench: Bench) -> None:
+    bench.add_child()
+    standing = Standing(JobClass.INTERACTIVE)
+    bench.store.create_job("job_1", "default", inputs("now"), {}, standing=standing)
+    assert bench.dispatcher.admit() == 1
+    bench.redis.delete(list_name("tone", 0))
+    bench.let_time_pass()
+    assert bench.dispatcher.resend() == 1
+    assert bench.redis.llen(list_name("tone", 0)) == 1
+    bench.let_time_pass()
+    assert bench.dispatcher.resend() == 0, "it waits in its list"
 
 
 def test_what_can_not_be_sent_stays_admitted_and_is_sent_later(own_valkey: Valkey) -> None:

@@ -10,7 +10,7 @@ import pytest
 from voicemill import client, errors
 from voicemill.bulk import errors as bulk_errors
 
-HTTP_STATUSES = {400, 401, 404, 405, 409, 410, 413, 415, 416, 422, 500, 502, 503}
+HTTP_STATUSES = {400, 401, 404, 405, 409, 410, 413, 415, 416, 422, 429, 500, 502, 503}
 MODULES = (errors, client, bulk_errors)
 """Where errors are defined; importing them makes the tree whole."""
 ERRORS = [error for error in errors.leaves() if error.__module__.startswith("voicemill.")]

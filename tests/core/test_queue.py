@@ -9,11 +9,15 @@ from typing import Any
 
 import pytest
 import redis
+from celery import Celery
 
 from tests.support import Valkey
 from voicemill.errors import StoreUnavailableError
-from voicemill.queue import SYNTHESIZE, Queue, queue_name, task_id_of
+from voicemill.fairness import JobClass
+from voicemill.queue import SYNTHESIZE, Queue, list_name, queue_name, task_id_of
 from voicemill.settings import Settings
+
+BULK_LIST = list_name("tone", 9)
 
 
 def queue_on(url: str) -> Queue:
@@ -22,7 +26,7 @@ def queue_on(url: str) -> Queue:
 
 def messages(url: str) -> list[dict[str, Any]]:
     client = redis.Redis.from_url(url)
-    found = [json.loads(raw) for raw in client.lrange("synthesis.tone", 0, -1)]
+    found = [json.loads(raw) for raw in client.lrange(BULK_LIST, 0, -1)]
     client.close()
     return found
 
@@ -57,10 +61,20 @@ def test_what_a_live_worker_has_taken_is_held_and_what_a_dead_one_had_is_not(
     assert queue.held("tone", ["voicemill-unacked:w@a:1", "voicemill-unacked:w@b:1"]) == {"t1"}
 
 
+def test_kombu_takes_what_is_interactive_first(redis_url: str) -> None:
+    queue = queue_on(redis_url)
+    queue.send("tone", "t1", time_limit=120)
+    queue.send("tone", "t2", time_limit=120, job_class=JobClass.INTERACTIVE)
+    assert queue.held("tone", []) == {"t1", "t2"}
+    with Celery(broker=redis_url).connection_for_read() as connection:
+        taken = [connection.SimpleQueue("synthesis.tone").get(timeout=5) for _ in range(2)]
+    assert [message.headers["id"] for message in taken] == ["t2", "t1"]
+
+
 def take(url: str, incarnation: str) -> None:
     """Move the next message where Kombu keeps what a worker has not acknowledged."""
     client = redis.Redis.from_url(url)
-    message = json.loads(client.rpop("synthesis.tone"))
+    message = json.loads(client.rpop(BULK_LIST))
     client.hset(incarnation, "tag-1", json.dumps([message, "", "synthesis.tone"]))
     client.close()
 

@@ -82,7 +82,7 @@ def test_attempts_go_on_counting_and_each_run_has_as_many(store: Store) -> None:
 
 
 def test_what_was_cancelled_stays_so_when_what_failed_runs_again(store: Store) -> None:
-    store.create_job("job_1", "default", inputs(*"abcd"), {}, JobRules(max_failures=0))
+    store.create_job("job_1", "default", inputs(*"abcd"), {}, rules=JobRules(max_failures=0))
     task = next_task(store)
     store.start_items(task, [0], 60)
     store.fail_item(task, 0, LASTING, max_attempts=1)
@@ -100,7 +100,7 @@ def test_what_was_cancelled_stays_so_when_what_failed_runs_again(store: Store) -
 
 
 def test_a_retry_has_the_whole_deadline_again(store: Store) -> None:
-    store.create_job("job_1", "default", inputs("a"), {}, JobRules(deadline_seconds=0.1))
+    store.create_job("job_1", "default", inputs("a"), {}, rules=JobRules(deadline_seconds=0.1))
     run_all(store, 0)
     first = store.job("job_1").expires_at
     wait_until(lambda: store.expire_jobs() == 1)

@@ -76,7 +76,7 @@ class StoreMachine(RuleBasedStateMachine):
     def submit(self, count: int, tenant: str, most: int | None) -> None:
         job_id = new_job_id()
         rules = JobRules(deadline_seconds=HOUR, max_failures=most, output_expires_after=HOUR)
-        self.store.create_job(job_id, tenant, inputs(*[TEXT] * count), {}, rules)
+        self.store.create_job(job_id, tenant, inputs(*[TEXT] * count), {}, rules=rules)
         self.model.submit(job_id, tenant, count, most)
 
     @precondition(lambda self: self.model.waits())

@@ -39,7 +39,7 @@ def child(store: Store, name: str = "c1") -> str:
 
 def submit(store: Store, *texts: str, tenant: str = "default", **rules: Any) -> str:
     job_id = new_job_id()
-    store.create_job(job_id, tenant, inputs(*texts), {}, JobRules(**rules))
+    store.create_job(job_id, tenant, inputs(*texts), {}, rules=JobRules(**rules))
     return job_id
 
 
@@ -429,7 +429,7 @@ class GivenUp(list[ItemInput]):
         return super().__len__()
 
 
-@pytest.mark.parametrize("reads", [1, 2], ids=["before a page", "before it opens"])
+@pytest.mark.parametrize("reads", [4, 5], ids=["before a page", "before it opens"])
 def test_a_job_that_is_given_up_while_it_is_stored_is_no_success(store: Store, reads: int) -> None:
     items = GivenUp(store, inputs("one"), reads=reads)
     with pytest.raises(StoreRefusedError, match="job_1 was given up before all of its items"):
@@ -486,7 +486,8 @@ def is_oldest(store: Store, job_id: str) -> bool:
 
 def test_a_submission_that_stops_half_way_fails_and_runs_nothing(store: Store) -> None:
     child(store)
-    store.run("create_job", "job_x", "default", "{}", '["tone"]', "", "", "")
+    head = ("job_x", "default", "{}", '["tone"]', "bulk", 0, "", "", "", "")
+    store.run("create_job", *head, 7, 70, 700, "inf")
     assert store.job("job_x").status is JobStatus.VALIDATING
     assert admit(store) == []
     assert store.abandon_unfinished(0) == 1

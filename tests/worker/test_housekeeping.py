@@ -122,7 +122,7 @@ def test_deleted_texts_leave_the_append_only_file_when_it_is_rewritten(own_valke
 def ended(store: Store, job_id: str, **rules: float) -> None:
     """A job of 150 items that has ended."""
     rule = JobRules(**rules)
-    store.create_job(job_id, "default", inputs(*["A secret."] * 150), {"book": "x"}, rule)
+    store.create_job(job_id, "default", inputs(*["A secret."] * 150), {"book": "x"}, rules=rule)
     store.cancel(job_id)
 
 
@@ -316,7 +316,7 @@ def test_a_clerk_stops_jobs_at_their_deadline_and_removes_what_was_deleted(
     store: Store, redis_url: str, folder: Path
 ) -> None:
     store.publish_engine(TONE)
-    store.create_job("job_1", "default", inputs("a"), {}, JobRules(deadline_seconds=0.01))
+    store.create_job("job_1", "default", inputs("a"), {}, rules=JobRules(deadline_seconds=0.01))
     store.create_job("job_2", "default", inputs("a"), {})
     store.delete("job_2", cancel=True)
     spoken(folder, "job_2")

@@ -65,6 +65,7 @@ def speak_csv(
     url: str,
     display: Display,
     *,
+    api_key: str | None = None,
     delimiter: str = ",",
     in_place: bool = False,
 ) -> Summary:
@@ -79,8 +80,8 @@ def speak_csv(
         take_over(folder, manifest, table, display)
         plan = make_plan(table, manifest.history, folder.holds)
         if plan.pending or plan.awaited:
-            greet(url)
-        with Client(url) as client:
+            greet(url, api_key)
+        with Client(url, api_key=api_key) as client:
             run = BulkRun(client, folder, manifest, plan, display, in_place=in_place)
             try:
                 run.run()
@@ -124,9 +125,9 @@ def take_over(folder: OutputFolder, manifest: Manifest, table: Table, display: D
     manifest.add_table(table.source)
 
 
-def greet(url: str) -> None:
+def greet(url: str, api_key: str | None) -> None:
     """Raise ``ClientError`` soon unless a Voicemill server answers."""
-    with Client(url, patience_seconds=FIRST_CONTACT_SECONDS) as client:
+    with Client(url, api_key=api_key, patience_seconds=FIRST_CONTACT_SECONDS) as client:
         client.models()
 
 

@@ -5,6 +5,7 @@ for _, job in ipairs(stale) do
   if record[1] == 'validating' then
     for _, engine in ipairs(cjson.decode(record[3])) do redis.call('DEL', queue_key(job, engine)) end
     redis.call('HSET', job_key(job), 'queued', 0, 'cancelled', record[2], 'stop:1', 'cancelled')
+    unreserve(job)
     end_job(job, 'failed')
   end
   redis.call('ZREM', P .. 'validating', job)

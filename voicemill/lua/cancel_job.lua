@@ -8,6 +8,7 @@ if status == 'validating' then
   local queued = redis.call('HGET', job_key(job), 'queued')
   redis.call('HSET', job_key(job), 'cancelled', queued, 'queued', 0, 'stop:1', 'cancelled')
   for _, engine in ipairs(cjson.decode(record[2])) do redis.call('DEL', queue_key(job, engine)) end
+  unreserve(job)
   end_job(job, 'cancelled')
   return 1
 end

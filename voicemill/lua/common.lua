@@ -1,8 +1,7 @@
--- Shared by every script: key names, the clock, counters and the transitions.
+-- Shared by every script: key names, the clock, counters and the transitions. Follows fair.lua.
 -- An item without a record in `states` is queued and was never tried.
 -- A queue entry is "index \t characters \t batch_key \t alone".
 
-local P = 'voicemill:'
 local LONGEST_PAUSE_SECONDS = 60
 
 local function job_key(job) return P .. 'job:' .. job end
@@ -12,6 +11,8 @@ local function delayed_key(job, engine) return P .. 'job:' .. job .. ':delayed:'
 local function failed_key(job, engine) return P .. 'job:' .. job .. ':failed:' .. engine end
 local function job_tasks_key(job) return P .. 'job:' .. job .. ':tasks' end
 local function task_key(task) return P .. 'task:' .. task end
+local function tenant_key(tenant) return P .. 'tenant:' .. tenant end
+local function use_key(tenant) return P .. 'use:' .. tenant end
 
 local function now()
   local time = redis.call('TIME')
@@ -24,21 +25,61 @@ local function measure(name, labels, by)
   redis.call('HINCRBYFLOAT', P .. 'metrics', name .. '|' .. labels, by)
 end
 
--- Fold one measurement into the decaying sums that costs.py fits.
-local function observe_cost(engine, x, y, decay)
-  local key = P .. 'costs:' .. engine
+-- Fold one measurement of an engine, or of one of its voices, into the decaying sums that costs.py fits.
+local function observe_cost(name, x, y, decay)
+  local key = P .. 'costs:' .. name
   local sums = redis.call('HMGET', key, 'n', 'x', 'y', 'xx', 'xy')
   local adds = {1, x, y, x * x, x * y}
-  for i, name in ipairs({'n', 'x', 'y', 'xx', 'xy'}) do
-    redis.call('HSET', key, name, string.format('%.9g', (tonumber(sums[i]) or 0) * decay + adds[i]))
+  for i, sum in ipairs({'n', 'x', 'y', 'xx', 'xy'}) do
+    redis.call('HSET', key, sum, string.format('%.9g', (tonumber(sums[i]) or 0) * decay + adds[i]))
   end
 end
 
+local MEASURED_ENOUGH = 5
+
+-- The line costs.py would fit: base and slope; nothing while too little was measured.
+local function fit_cost(name)
+  local sums = redis.call('HMGET', P .. 'costs:' .. name, 'n', 'x', 'y', 'xx', 'xy')
+  if not sums[1] or tonumber(sums[1]) < MEASURED_ENOUGH or tonumber(sums[2]) <= 0 then return nil end
+  local n, x, y, xx, xy = unpack(sums)
+  local spread = n * xx - x * x
+  if spread <= 1e-9 * n * xx then return 0, xy / xx end
+  local slope = (n * xy - x * y) / spread
+  local base = (y - slope * x) / n
+  if slope < 0 then return y / n, 0 end
+  if base < 0 then return 0, xy / xx end
+  return base, slope
+end
+
 -- Keep account of what waits, in items and in characters.
-local function count_waiting(job, engine, items, characters)
-  redis.call('HINCRBY', P .. 'queued_items', engine, items)
-  redis.call('HINCRBY', P .. 'queued_characters', engine, characters)
+local function count_queued(engine, class, items, characters)
+  for _, field in ipairs(class == 'interactive' and {engine, engine .. ':interactive'} or {engine}) do
+    redis.call('HINCRBY', P .. 'queued_items', field, items)
+    redis.call('HINCRBY', P .. 'queued_characters', field, characters)
+  end
+end
+
+-- Keep account of what a tenant has waiting.
+local function count_use(tenant, items, characters)
+  redis.call('HINCRBY', use_key(tenant), 'queued_items', items)
+  redis.call('HINCRBY', use_key(tenant), 'queued_characters', characters)
+end
+
+-- Give back what a job that never went live had reserved of its tenant's caps.
+local function unreserve(job)
+  local fields = redis.call('HMGET', job_key(job), 'tenant', 'reserved_items', 'reserved_characters')
+  count_use(fields[1], -fields[2], -fields[3])
+end
+
+local function count_waiting_of(job, engine, class, tenant, items, characters)
+  count_queued(engine, class, items, characters)
+  count_use(tenant, items, characters)
   redis.call('HINCRBY', job_key(job), 'waiting_characters:' .. engine, characters)
+end
+
+local function count_waiting(job, engine, items, characters)
+  local whose = redis.call('HMGET', job_key(job), 'class', 'tenant')
+  count_waiting_of(job, engine, whose[1], whose[2], items, characters)
 end
 
 local function parse(entry)
@@ -64,9 +105,9 @@ local function save_state(job, index, state)
   redis.call('HSET', states_key(job), index, cjson.encode(state))
 end
 
-local function is_terminal(status)
-  return status == 'completed' or status == 'failed' or status == 'cancelled' or status == 'expired'
-end
+local ENDED = {completed = true, failed = true, cancelled = true, expired = true}
+
+local function is_terminal(status) return ENDED[status] == true end
 
 local function move_item(job, index, state, status)
   redis.call('HINCRBY', job_key(job), state.status, -1)
@@ -76,6 +117,10 @@ local function move_item(job, index, state, status)
 end
 
 local function move_job(job, status)
+  local fields = redis.call('HMGET', job_key(job), 'status', 'bytes')
+  if is_terminal(status) ~= is_terminal(fields[1]) then
+    redis.call('INCRBY', P .. 'queued_bytes', is_terminal(status) and -fields[2] or fields[2])
+  end
   redis.call('HSET', job_key(job), 'status', status, status .. '_at', stamp())
 end
 
@@ -108,18 +153,49 @@ local function settle(job)
   end
 end
 
+-- A job's line: those of its tenant, engine, class and priority. In a line the fairness keys share.
+local function line_name(engine, class, tenant, priority)
+  return table.concat({engine, class, tenant, priority}, ':')
+end
+
+local function class_lists(engine) return {engine .. ':interactive', engine .. ':bulk'} end
+
+-- Priorities of which a tenant has a line, the highest first.
+local function lines_key(engine, class, tenant) return P .. 'lines:' .. line_name(engine, class, tenant, '') end
+
+local function first_line(engine, class, tenant)
+  local priority = redis.call('ZRANGE', lines_key(engine, class, tenant), 0, 0)[1]
+  return priority and line_name(engine, class, tenant, priority)
+end
+
+local function place_of(job, engine)
+  local fields = redis.call('HMGET', job_key(job), 'tenant', 'class', 'priority', 'fairness_key', 'seq')
+  local tenant, class, priority, key = unpack(fields)
+  local line = line_name(engine, class, tenant, priority)
+  return {tenant = tenant, class = class, priority = priority, key = key, seq = fields[5], line = line,
+    lines = lines_key(engine, class, tenant), waiting = P .. 'waiting:' .. line .. ':' .. key}
+end
+
 local function await_turn(job, engine)
-  local fields = redis.call('HMGET', job_key(job), 'tenant', 'seq')
-  redis.call('ZADD', P .. 'waiting:' .. engine .. ':' .. fields[1], fields[2], job)
-  local turn = redis.call('GET', P .. 'turn') or '0'
-  redis.call('ZADD', P .. 'ready:' .. engine, 'NX', turn, fields[1])
+  local place = place_of(job, engine)
+  redis.call('ZADD', place.waiting, place.seq, job)
+  redis.call('ZADD', P .. 'waiting:' .. engine, place.seq, job)
+  enter(place.line, {place.line}, place.line, place.key)
+  redis.call('ZADD', place.lines, -place.priority, place.priority)
+  enter(engine, class_lists(engine), engine .. ':' .. place.class, place.tenant)
+  if place.class == 'interactive' then redis.call('SET', P .. 'expects_interactive:' .. engine, 1, 'EX', 600) end
 end
 
 local function leave_turn(job, engine)
-  local tenant = redis.call('HGET', job_key(job), 'tenant')
-  local waiting = P .. 'waiting:' .. engine .. ':' .. tenant
-  redis.call('ZREM', waiting, job)
-  if redis.call('ZCARD', waiting) == 0 then redis.call('ZREM', P .. 'ready:' .. engine, tenant) end
+  local place = place_of(job, engine)
+  redis.call('ZREM', P .. 'waiting:' .. engine, job)
+  redis.call('ZREM', place.waiting, job)
+  if redis.call('EXISTS', place.waiting) == 1 then return end
+  leave(place.line, place.key)
+  forget_finished(place.line)
+  if redis.call('EXISTS', ready_key(place.line)) == 1 then return end
+  redis.call('ZREM', place.lines, place.priority)
+  if redis.call('EXISTS', place.lines) == 0 then leave(engine .. ':' .. place.class, place.tenant) end
 end
 
 -- Put an item at the head of its queue; with a pause, once that is over.
@@ -173,15 +249,50 @@ local function stopped_as(job)
   return redis.call('HGET', job_key(job), 'stop:' .. fields[2])
 end
 
+-- A tenant that was at its cap waits for its turn again.
+local function unpark(tenant)
+  local engines = redis.call('SMEMBERS', P .. 'parked:' .. tenant)
+  if #engines == 0 then return end
+  redis.call('DEL', P .. 'parked:' .. tenant)
+  for _, engine in ipairs(engines) do
+    for _, class in ipairs({'interactive', 'bulk'}) do
+      if first_line(engine, class, tenant) then
+        enter(engine, class_lists(engine), engine .. ':' .. class, tenant)
+      end
+    end
+  end
+end
+
+-- A tenant was charged what a task was estimated to take. What it took is the time it held its slot,
+-- or what its items say, should the clock have been set back; nothing when it never started.
+local function seconds_taken(account)
+  if account.status == 'admitted' then return 0 end
+  if not account.started_at then return account.seconds end
+  return math.max(now() - account.started_at, tonumber(account.spent) or 0)
+end
+
+local ACCOUNT = {'tenant', 'weight', 'items', 'seconds', 'line', 'key', 'status', 'started_at', 'spent', 'class', 'child'}
+
 local function forget_task(task, job, engine)
-  local child = redis.call('HGET', task_key(task), 'child')
-  if child and redis.call('HGET', P .. 'child_tasks', child) == task then
-    redis.call('HDEL', P .. 'child_tasks', child)
+  local account = {}
+  for place, value in ipairs(redis.call('HMGET', task_key(task), unpack(ACCOUNT))) do
+    account[ACCOUNT[place]] = value
+  end
+  if account.tenant then
+    local more = seconds_taken(account) - account.seconds
+    correct(engine, class_lists(engine), account.tenant, more / account.weight)
+    if account.line then correct(account.line, {account.line}, account.key, more) end
+    redis.call('HINCRBY', use_key(account.tenant), 'running_items', -account.items)
+    unpark(account.tenant)
+  end
+  if account.child and redis.call('HGET', P .. 'child_tasks', account.child) == task then
+    redis.call('HDEL', P .. 'child_tasks', account.child)
   end
   redis.call('DEL', task_key(task))
   redis.call('ZREM', P .. 'admitted', task)
   redis.call('ZREM', P .. 'running', task)
   redis.call('SREM', P .. 'tasks:' .. engine, task)
+  if account.class == 'interactive' then redis.call('SREM', P .. 'tasks:' .. engine .. ':interactive', task) end
   redis.call('SREM', job_tasks_key(job), task)
 end
 

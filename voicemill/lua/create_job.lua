@@ -1,14 +1,42 @@
--- ARGV: job, tenant, metadata (JSON), engines (JSON), most failed items, seconds until it expires,
--- seconds its outputs are kept; each may be ""
-local job = ARGV[1]
+-- Begin a job, or refuse it: FULL where the store has no room, CAP where its tenant has no more.
+-- ARGV: job, tenant, metadata (JSON), engines (JSON), class, priority, fairness key, most failed items,
+-- seconds until it expires, seconds its outputs are kept (each of the three may be ""), items, characters,
+-- bytes, most bytes
+local job, tenant = ARGV[1], ARGV[2]
+local MOST_MEMORY = 0.9
 if redis.call('EXISTS', job_key(job)) == 1 then return redis.error_reply('JOBEXISTS') end
+
+-- What is left is for the jobs there are. A Redis that takes no writes at all says so itself.
+local function is_full()
+  local queued = tonumber(redis.call('GET', P .. 'queued_bytes')) or 0
+  if queued + ARGV[13] > tonumber(ARGV[14]) then return true end
+  local memory = redis.call('INFO', 'memory')
+  local used = tonumber(string.match(memory, 'used_memory:(%d+)'))
+  local most = tonumber(string.match(memory, 'maxmemory:(%d+)'))
+  return most > used and used > MOST_MEMORY * most
+end
+
+local function check_cap(what, more)
+  local cap = tonumber(redis.call('HGET', tenant_key(tenant), 'max_' .. what))
+  local has = tonumber(redis.call('HGET', use_key(tenant), what)) or 0
+  if cap and has + more > cap then
+    return redis.error_reply(table.concat({'CAP', what, has, more, cap}, ' '))
+  end
+end
+
+if is_full() then return redis.error_reply('FULL') end
+local refusal = check_cap('queued_items', ARGV[11]) or check_cap('queued_characters', ARGV[12])
+if refusal then return refusal end
 local seq = redis.call('INCR', P .. 'seq')
 redis.call('HSET', job_key(job),
-  'schema', 1, 'id', job, 'tenant', ARGV[2], 'seq', seq, 'status', 'validating', 'created_at', stamp(),
+  'schema', 1, 'id', job, 'tenant', tenant, 'seq', seq, 'status', 'validating', 'created_at', stamp(),
   'total', 0, 'queued', 0, 'in_progress', 0, 'succeeded', 0, 'failed', 0, 'cancelled', 0, 'expired', 0,
   'cached', 0, 'input_characters', 0, 'done_characters', 0, 'audio_seconds', 0, 'device_seconds', 0,
-  'metadata', ARGV[3], 'engines', ARGV[4], 'run', 1, 'max_failures', ARGV[5], 'deadline_seconds', ARGV[6],
-  'output_expires_after', ARGV[7])
-redis.call('ZADD', P .. 'jobs:' .. ARGV[2], seq, job)
+  'metadata', ARGV[3], 'engines', ARGV[4], 'class', ARGV[5], 'priority', ARGV[6], 'fairness_key', ARGV[7],
+  'run', 1, 'max_failures', ARGV[8], 'deadline_seconds', ARGV[9], 'output_expires_after', ARGV[10],
+  'reserved_items', ARGV[11], 'reserved_characters', ARGV[12], 'bytes', ARGV[13])
+count_use(tenant, ARGV[11], ARGV[12])
+redis.call('INCRBY', P .. 'queued_bytes', ARGV[13])
+redis.call('ZADD', P .. 'jobs:' .. tenant, seq, job)
 redis.call('ZADD', P .. 'validating', stamp(), job)
 return seq

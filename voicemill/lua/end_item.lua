@@ -44,7 +44,9 @@ else
   measure('voicemill_synthesis_seconds_sum', 'engine=' .. engine, body.device_seconds)
   measure('voicemill_synthesis_seconds_count', 'engine=' .. engine, 1)
   redis.call('HINCRBY', job_key(job), 'done_characters', characters)
+  redis.call('HINCRBYFLOAT', task_key(task), 'spent', body.device_seconds)
   observe_cost(engine, characters, body.device_seconds, tonumber(ARGV[8]))
+  observe_cost(parse(own).key, characters, body.device_seconds, tonumber(ARGV[8]))
 end
 settle(job)
 return 1

@@ -1,3 +1,3 @@
--- ARGV: engine, characters, seconds, decay
+-- ARGV: engine or engine/voice, characters, seconds, decay
 observe_cost(ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]))
 return 1

@@ -1,15 +1,18 @@
 -- What health judges. Returns [now, clerks alive, [child record]...,
--- [engine, slots, queued items, queued characters, tasks]..., [worker record]...,
--- 1 if the queue is paused, [draining id]...]
+-- [engine, slots, queued items, queued characters, tasks, interactive items, interactive characters]...,
+-- [worker record]..., 1 if the queue is paused, [draining id]...]
 local at = now()
 local engines = {}
+local function queued(what, field) return tonumber(redis.call('HGET', P .. what, field) or '0') end
 for _, engine in ipairs(redis.call('HKEYS', P .. 'engines')) do
   table.insert(engines, {
     engine,
     redis.call('ZCOUNT', P .. 'slots:' .. engine, at, '+inf'),
-    tonumber(redis.call('HGET', P .. 'queued_items', engine) or '0'),
-    tonumber(redis.call('HGET', P .. 'queued_characters', engine) or '0'),
+    queued('queued_items', engine),
+    queued('queued_characters', engine),
     redis.call('SCARD', P .. 'tasks:' .. engine),
+    queued('queued_items', engine .. ':interactive'),
+    queued('queued_characters', engine .. ':interactive'),
   })
 end
 return {

@@ -6,6 +6,7 @@ local record = redis.call('HMGET', task_key(task), 'status', 'job', 'entries', '
 local is_ours = record[1] == 'running' and record[5] == ARGV[2]
 if record[4] ~= '1' or not (record[1] == 'admitted' or is_ours) then return nil end
 redis.call('HSET', task_key(task), 'status', 'running', 'token', ARGV[2], 'child', ARGV[3])
+redis.call('HSETNX', task_key(task), 'started_at', stamp())
 redis.call('HSET', P .. 'child_tasks', ARGV[3], task)
 redis.call('ZREM', P .. 'admitted', task)
 redis.call('ZADD', P .. 'running', now() + tonumber(ARGV[4]), task)

@@ -11,11 +11,12 @@ from voicemill.store.jobs import JobPage
 from voicemill.store.removal import RemovalStore
 from voicemill.store.replay import DeadLetter, ReplayStore
 from voicemill.store.tasks import AdmittedTask, StartedTask, TaskStore
+from voicemill.store.tenants import TenantStore
 
 __all__ = ["AdmittedTask", "DeadLetter", "JobPage", "StartedTask", "Store"]
 
 
-class Store(ReplayStore, TaskStore, FleetStore, RemovalStore, DurabilityStore):
+class Store(ReplayStore, TaskStore, FleetStore, TenantStore, RemovalStore, DurabilityStore):
     """All records of one stack.
 
     Every method raises ``StoreUnavailableError`` when Redis does not answer in

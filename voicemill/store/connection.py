@@ -24,7 +24,9 @@ REFUSALS = ("MISCONF", "NOREPLICAS", "OOM")
 @cache
 def script_text(name: str) -> str:
     """The Lua of one script with what all of them share in front."""
-    return "\n".join((SCRIPTS / f"{part}.lua").read_text("utf-8") for part in ("common", name))
+    return "\n".join(
+        (SCRIPTS / f"{part}.lua").read_text("utf-8") for part in ("fair", "common", name)
+    )
 
 
 @contextmanager

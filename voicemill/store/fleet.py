@@ -144,6 +144,8 @@ class FleetStore(Connection):
             queued=column(2),
             queued_characters=column(3),
             tasks=column(4),
+            interactive=column(5),
+            interactive_characters=column(6),
         )
 
     def oldest_item_seconds(self) -> float | None:

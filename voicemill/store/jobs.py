@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,15 @@ from typing import Any
 
 import redis
 
-from voicemill.errors import ItemNotFoundError, JobNotFoundError, StoreRefusedError
+from voicemill.errors import (
+    ItemNotFoundError,
+    JobNotFoundError,
+    QueueFullError,
+    QuotaExceededError,
+    StoreRefusedError,
+    VoicemillError,
+)
+from voicemill.fairness import JobClass, Standing
 from voicemill.jobs import (
     SCHEMA,
     Counts,
@@ -30,6 +39,7 @@ from voicemill.store.connection import Connection, key, translated
 PAGE_ITEMS = 100
 APPEND_ITEMS = 1000
 NO_RULES = JobRules()
+BULK = Standing()
 COUNTS = ("total", "queued", "in_progress", "succeeded", "failed", "cancelled", "expired", "cached")
 TIMES = (
     "in_progress_at",
@@ -62,19 +72,36 @@ class JobStore(Connection):
         tenant: str,
         items: Sequence[ItemInput],
         metadata: Mapping[str, str],
+        *,
         rules: JobRules = NO_RULES,
+        standing: Standing = BULK,
+        max_queued_bytes: float = math.inf,
     ) -> Job:
         """Store a job and make it live; it reads as ``validating`` until it is whole.
 
         ``items`` come with indexes 0, 1, 2 … A job whose writer dies half-way is
         failed by the clerk; one that lives on after that gets ``StoreRefusedError``.
+        Raises ``QuotaExceededError`` and ``QueueFullError`` before anything is stored.
         """
         engines = sorted({item.model for item in items})
-        texts = (json.dumps(dict(metadata)), json.dumps(engines))
+        pages = [
+            packed([item.to_record() for item in items[start : start + PAGE_ITEMS]])
+            for start in range(0, len(items), PAGE_ITEMS)
+        ]
+        characters = sum(len(item.text) for item in items)
         limits = (rules.max_failures, rules.deadline_seconds, rules.output_expires_after)
-        self.run("create_job", job_id, tenant, *texts, *("" if n is None else n for n in limits))
+        try:
+            self.run(
+                "create_job",
+                *(job_id, tenant, json.dumps(dict(metadata)), json.dumps(engines)),
+                *(standing.job_class, standing.priority, standing.fairness_key),
+                *("" if limit is None else limit for limit in limits),
+                *(len(items), characters, sum(map(len, pages)), max_queued_bytes),
+            )
+        except redis.exceptions.ResponseError as error:
+            raise refusal_of(error) or error from error
         for offset in range(0, len(items), APPEND_ITEMS):
-            if not self.run("append_items", *append_arguments(job_id, offset, items)):
+            if not self.run("append_items", *append_arguments(job_id, offset, items, pages)):
                 raise given_up(job_id)
         fields = self.run("open_job", job_id, len(items))
         job = read_job(dict(zip(fields[::2], fields[1::2], strict=True)))
@@ -199,15 +226,27 @@ def given_up(job_id: str) -> StoreRefusedError:
     )
 
 
+def refusal_of(error: redis.exceptions.ResponseError) -> VoicemillError | None:
+    """Why a job was refused, where that is what an error says."""
+    match str(error).split():
+        case ["FULL", *_]:
+            return QueueFullError("All that waits takes as much memory as it may; try again later.")
+        case ["CAP", what, has, more, cap, *_]:
+            unit = what.removeprefix("queued_")
+            return QuotaExceededError(
+                f"The tenant may have {cap} {unit} waiting; it has {has}, and the job has {more}. "
+                "Wait until some are spoken, or send less."
+            )
+    return None
+
+
 def append_arguments(
-    job_id: str, offset: int, items: Sequence[ItemInput]
+    job_id: str, offset: int, items: Sequence[ItemInput], pages: Sequence[bytes]
 ) -> list[str | int | bytes]:
     """The arguments of ``append_items.lua`` for the items from ``offset`` on."""
     added = items[offset : offset + APPEND_ITEMS]
-    pages: list[str | int | bytes] = []
-    for start in range(0, len(added), PAGE_ITEMS):
-        page = added[start : start + PAGE_ITEMS]
-        pages += [(offset + start) // PAGE_ITEMS, packed([item.to_record() for item in page])]
+    numbers = range(offset // PAGE_ITEMS, (offset + len(added) - 1) // PAGE_ITEMS + 1)
+    bodies = [part for number in numbers for part in (number, pages[number])]
     named = [item for item in added if item.custom_id != default_custom_id(item.index)]
     ids: list[str | int | bytes] = [part for item in named for part in (item.custom_id, item.index)]
     entries: list[str | int | bytes] = []
@@ -216,7 +255,7 @@ def append_arguments(
     characters = sum(len(item.text) for item in added)
     return [
         *(job_id, offset, characters),
-        *(len(pages) // 2, *pages),
+        *(len(numbers), *bodies),
         *(len(named), *ids),
         *entries,
     ]
@@ -257,6 +296,9 @@ def read_job(record: Mapping[bytes, bytes]) -> Job | None:
         audio_seconds=float(fields["audio_seconds"]),
         device_seconds=float(fields["device_seconds"]),
         engines=tuple(json.loads(fields["engines"])),
+        standing=Standing(
+            JobClass(fields["class"]), int(fields["priority"]), fields["fairness_key"]
+        ),
         metadata=json.loads(fields["metadata"]),
     )
 

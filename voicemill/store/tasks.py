@@ -14,10 +14,13 @@ from typing import Literal
 
 from voicemill.costs import DECAY, CostModel
 from voicemill.errors import VoicemillError
+from voicemill.fairness import LEAD_SECONDS, JobClass
 from voicemill.jobs import ItemAudio, ItemError
 from voicemill.store.connection import Connection
 
 Lease = Literal["held", "stopping", "lost"]
+MOST_BATCHES = 15
+"""Let in by one call: of 64 items at most, so that no script touches more than 1,000."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,7 @@ class AdmittedTask:
     engine: str
     seconds: float
     """Estimated device time."""
+    job_class: JobClass = JobClass.BULK
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +48,26 @@ class TaskStore(Connection):
     """Moves tasks and the items they carry."""
 
     def admit(
-        self, engine: str, cost: CostModel, batch_seconds: float, *, most: int = 16
+        self,
+        engine: str,
+        cost: CostModel,
+        batch_seconds: float,
+        *,
+        most: int = MOST_BATCHES,
+        interactive_slots: int = 0,
     ) -> list[AdmittedTask]:
-        """Cut batches and let them in while there are free slots (live children and one more)."""
+        """Cut batches and let them in while there are free slots (live children and one more).
+
+        ``cost`` is for voices of which too little was measured. An engine with four slots or more
+        keeps ``interactive_slots`` of them from bulk work.
+        """
         ids = [uuid.uuid4().hex for _ in range(most)]
-        admitted = self.run("admit", engine, cost.base, cost.per_character, batch_seconds, *ids)
-        return [AdmittedTask(task.decode(), engine, float(seconds)) for task, seconds in admitted]
+        line = (cost.base, cost.per_character)
+        limits = (batch_seconds, interactive_slots, LEAD_SECONDS)
+        return [
+            AdmittedTask(task.decode(), engine, float(seconds), JobClass(job_class.decode()))
+            for task, seconds, job_class in self.run("admit", engine, *line, *limits, *ids)
+        ]
 
     def start_task(
         self, task_id: str, child_id: str, lease_seconds: float, *, token: str | None = None
@@ -138,8 +156,8 @@ class TaskStore(Connection):
         """Tasks sent ``seconds`` ago or earlier and not started."""
         found = self.run("stale_admitted", seconds, limit)
         return [
-            AdmittedTask(task.decode(), engine.decode(), float(estimate))
-            for task, engine, estimate in found
+            AdmittedTask(task, engine, float(seconds), JobClass(job_class))
+            for task, engine, seconds, job_class in (map(bytes.decode, one) for one in found)
         ]
 
     def touch_admitted(self, task_id: str) -> bool:
