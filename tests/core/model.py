@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from voicemill.fairness import Standing
 from voicemill.jobs import (
     ITEM_TRANSITIONS,
     JOB_TRANSITIONS,
@@ -40,6 +41,7 @@ class ModelJob:
     tenant: str
     items: list[ModelItem]
     max_failures: int | None
+    standing: Standing
     status: JobStatus = JobStatus.QUEUED
     run: int = 1
     ending: JobStatus = JobStatus.CANCELLED
@@ -89,9 +91,11 @@ class Model:
         self.jobs: dict[str, ModelJob] = {}
         self.tasks: dict[str, ModelTask] = {}
 
-    def submit(self, job_id: str, tenant: str, count: int, max_failures: int | None) -> None:
+    def submit(
+        self, job_id: str, tenant: str, count: int, max_failures: int | None, standing: Standing
+    ) -> None:
         items = [ModelItem() for _ in range(count)]
-        job = ModelJob(job_id, tenant, items, max_failures)
+        job = ModelJob(job_id, tenant, items, max_failures, standing)
         job.waiting = dict.fromkeys(range(count), False)
         self.jobs[job_id] = job
 
@@ -204,6 +208,15 @@ class Model:
 
     def task_of(self, child: str) -> str | None:
         return next((task.id for task in self.tasks.values() if task.child == child), None)
+
+    def queued_of(self, tenant: str) -> int:
+        """Items of a tenant that wait, for their turn or for the end of a pause."""
+        mine = [job for job in self.jobs.values() if job.tenant == tenant]
+        return sum(len(job.waiting) + len(job.pausing) for job in mine)
+
+    def running_of(self, tenant: str) -> int:
+        """Items of a tenant in batches that were let in."""
+        return sum(len(task.entries) for task in self.tasks.values() if task.job.tenant == tenant)
 
     def waits(self) -> bool:
         return any(job.waiting for job in self.jobs.values())

@@ -22,6 +22,7 @@ from tests.core.model import MAX_ATTEMPTS, Model, ModelJob
 from tests.support import TONE, inputs
 from voicemill.costs import CostModel
 from voicemill.errors import DataRemovedError, JobActiveError, JobNotFoundError, WorkerLostError
+from voicemill.fairness import JobClass, Standing
 from voicemill.jobs import (
     ItemAudio,
     ItemError,
@@ -32,9 +33,13 @@ from voicemill.jobs import (
     new_job_id,
 )
 from voicemill.store import StartedTask, Store
+from voicemill.tenants import Tenant, Use, new_api_key
 from voicemill.workers import ChildRecord
 
 CHILDREN = ("c0", "c1", "c2")
+TENANTS = ("ann", "bob")
+MOST_RUNNING = 2
+"""Items that the second tenant may have running."""
 TEXT = "hello"
 HOUR = 3600.0
 PASSING = ItemError("synthesis_failed", "It failed.", True)
@@ -43,6 +48,9 @@ FULL = ItemError("disk_full", "No room.", True)
 
 picks = st.integers(0, 999)
 pauses = st.sampled_from([0.0, HOUR])
+standings = st.builds(
+    Standing, st.sampled_from(JobClass), st.sampled_from([-1, 0]), st.sampled_from(["", "k"])
+)
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -58,6 +66,7 @@ class StoreMachine(RuleBasedStateMachine):
         """Of tasks in hand, and of those that were lost: zombies go on calling."""
         self.published: dict[tuple[str, int], ItemAudio] = {}
         store.publish_engine(TONE)
+        store.create_tenant(Tenant("bob", max_running_items=MOST_RUNNING), new_api_key())
         for child in CHILDREN:
             self.beat(child)
 
@@ -70,14 +79,16 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.model.jobs) < 3)
     @rule(
         count=st.integers(1, 4),
-        tenant=st.sampled_from(["ann", "bob"]),
+        tenant=st.sampled_from(TENANTS),
         most=st.sampled_from([None, None, 0, 1]),
+        standing=standings,
     )
-    def submit(self, count: int, tenant: str, most: int | None) -> None:
+    def submit(self, count: int, tenant: str, most: int | None, standing: Standing) -> None:
         job_id = new_job_id()
         rules = JobRules(deadline_seconds=HOUR, max_failures=most, output_expires_after=HOUR)
-        self.store.create_job(job_id, tenant, inputs(*[TEXT] * count), {}, rules=rules)
-        self.model.submit(job_id, tenant, count, most)
+        texts = inputs(*[TEXT] * count)
+        self.store.create_job(job_id, tenant, texts, {}, rules=rules, standing=standing)
+        self.model.submit(job_id, tenant, count, most, standing)
 
     @precondition(lambda self: self.model.waits())
     @rule(budget=st.integers(1, 4))
@@ -286,8 +297,51 @@ class StoreMachine(RuleBasedStateMachine):
         assert snapshot.tasks == {"tone": len(self.model.tasks)}
 
     @invariant()
+    def the_counters_of_a_tenant_are_true(self) -> None:
+        for tenant in TENANTS:
+            use = self.redis.hgetall(f"voicemill:use:{tenant}")
+            queued = self.model.queued_of(tenant)
+            assert Use(**{name.decode(): int(value) for name, value in use.items()}) == Use(
+                self.model.running_of(tenant), queued, queued * len(TEXT)
+            )
+        assert self.model.running_of("bob") <= MOST_RUNNING
+        jobs = self.model.jobs.values()
+        going_on = [job.id for job in jobs if not is_terminal(job.status)]
+        sizes = [self.redis.hget(f"voicemill:job:{job_id}", "bytes") for job_id in going_on]
+        assert int(self.redis.get("voicemill:queued_bytes") or 0) == sum(map(int, sizes))
+
+    @invariant()
+    def who_has_something_waiting_has_one_turn(self) -> None:
+        waiting = [job for job in self.model.jobs.values() if job.waiting]
+        turns = {"voicemill:waiting:tone": {job.id.encode() for job in waiting}}
+        for job in waiting:
+            tenant, standing = job.tenant, job.standing
+            lines = f"tone:{standing.job_class}:{tenant}:"
+            line = f"{lines}{standing.priority}"
+            self.add(turns, f"waiting:{line}:{standing.fairness_key}", job.id)
+            self.add(turns, f"ready:{line}", standing.fairness_key)
+            self.add(turns, f"lines:{lines}", str(standing.priority))
+            if not self.is_parked(tenant, standing.job_class):
+                self.add(turns, f"ready:tone:{standing.job_class}", tenant)
+        for name in self.redis.keys("voicemill:waiting:*") + self.redis.keys("voicemill:ready:*"):
+            assert set(self.redis.zrange(name, 0, -1)) == turns.pop(name.decode())
+        for name in self.redis.keys("voicemill:lines:*"):
+            assert set(self.redis.zrange(name, 0, -1)) == turns.pop(name.decode())
+        assert set(map(frozenset, turns.values())) <= {frozenset()}
+
+    def is_parked(self, tenant: str, job_class: JobClass) -> bool:
+        """A tenant at its cap may be out of its turn, until something of it has ended."""
+        if not self.redis.sismember(f"voicemill:parked:{tenant}", "tone"):
+            return False
+        assert self.model.running_of(tenant) > 0
+        return self.redis.zscore(f"voicemill:ready:tone:{job_class}", tenant) is None
+
+    def add(self, turns: dict[str, set[bytes]], name: str, member: str) -> None:
+        turns.setdefault(f"voicemill:{name}", set()).add(member.encode())
+
+    @invariant()
     def the_lists_of_a_tenant_are_true(self) -> None:
-        for tenant in ("ann", "bob"):
+        for tenant in TENANTS:
             mine = [
                 job for job in self.model.jobs.values() if job.tenant == tenant and not job.deleted
             ]
