@@ -198,6 +198,7 @@ class StoreMachine(RuleBasedStateMachine):
             for entry in self.redis.zrange(delayed, 0, -1):
                 self.redis.zadd(delayed, {entry: 0})
                 self.redis.zadd("voicemill:delayed:tone", {job.id: 0})
+        assert self.store.admit("tone", CostModel(1.0, 0.0), 1.0, most=0) == []
         self.model.end_pauses()
 
     @precondition(lambda self: self.model.active())
