@@ -23,7 +23,7 @@ def free_port() -> int:
         return port
 
 
-def wait_until(holds: Callable[[], bool], seconds: float = 10.0, what: str = "condition") -> None:
+def wait_until(holds: Callable[[], bool], seconds: float = 30.0, what: str = "condition") -> None:
     """Poll until ``holds()``; fail the test after ``seconds``."""
     deadline = time.monotonic() + seconds
     while not holds():

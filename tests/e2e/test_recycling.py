@@ -118,7 +118,7 @@ def test_a_child_that_breaks_soon_after_its_start_is_not_replaced_at_once_and_it
         worker.wait_until("the warning", lambda: worker.record.failure)
         said = f"Child {child.pid} left soon after its start (errors); its slot is empty"
         assert str(worker.record.failure).startswith(said)
-        assert worker.record.processes == []
+        worker.wait_until("an empty slot", lambda: worker.record.processes == [])
         items = worker.wait_for(job_id)
         worker.wait_until("no warning", lambda: worker.record.failure is None)
         assert worker.recycles() == {"errors": 1}

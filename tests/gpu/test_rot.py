@@ -34,6 +34,7 @@ def test_a_child_whose_allocator_keeps_what_it_can_not_use_is_replaced(
         worker.wait_until("a recycle", lambda: worker.record.recycles)
         first = worker.record.recycles[0]
         assert (first.reason, first.successor is not None) == ("fragmentation", True)
+        worker.wait_until("its count", worker.recycles)
         assert worker.recycles().keys() == {"fragmentation"}
         assert worker.stop() == 0
     assert_each_spoken_once(items)
