@@ -241,6 +241,22 @@ class Client:
         job: Job = self._json("POST", f"{job_path(job_id)}/cancel")
         return job
 
+    def retry(self, job_id: str) -> Job:
+        """Run the failed items of a job that has ended once more."""
+        job: Job = self._json("POST", f"{job_path(job_id)}/retry")
+        return job
+
+    def delete(self, job_id: str, *, cancel: bool = False) -> None:
+        """Delete a job with its audio and texts, one that goes on only with ``cancel``."""
+        params = {"cancel": "true"} if cancel else None
+
+        def once() -> None:
+            response = self._http.request("DELETE", job_path(job_id), params=params)
+            if not response.is_success:
+                raise RefusedError(response)
+
+        self._patiently(once)
+
     def item_page(self, job_id: str, *, after: str | None = None, limit: int = 100) -> ItemPage:
         """The items that follow the one with custom_id ``after``."""
         params: dict[str, str] = {"limit": str(limit)}

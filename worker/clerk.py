@@ -25,6 +25,8 @@ TICK_SECONDS = 1.0
 ABANDON_SECONDS = 60.0
 """A submission without a new page for so long has lost its writer."""
 LEASE_SECONDS = 15.0
+MOST_EXPIRED = 100
+"""Jobs that one round stops, each by a call of its own."""
 
 
 class Clerk:
@@ -46,7 +48,9 @@ class Clerk:
         if reaped:
             logger.warning("%d leases ran out; their items go to others", reaped)
         self._store.abandon_unfinished(ABANDON_SECONDS)
-        self._store.expire_jobs()
+        for _ in range(MOST_EXPIRED):
+            if not self._store.expire_jobs():
+                break
         self._dispatcher.resend()
         self._dispatcher.admit()
 

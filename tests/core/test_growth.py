@@ -11,7 +11,7 @@ import redis
 
 from tests.core.device import CENT_A_CHARACTER, Device
 from tests.support import inputs
-from voicemill.jobs import ItemInput
+from voicemill.jobs import ItemInput, ItemStatus, JobStatus
 from voicemill.store import Store
 from voicemill.tenants import Tenant, new_api_key
 
@@ -117,3 +117,22 @@ def test_an_item_that_waits_takes_few_bytes(
     taken = (server.memory() - before) / LARGE
     assert characters / LARGE > 80
     assert taken < most
+
+
+def test_a_job_that_runs_on_many_slots_is_stopped_a_thousand_items_at_a_time(store: Store) -> None:
+    device = Device(store, slots=20)
+    job_id = device.submit("ann", *["a"] * 4000)
+    let_in = [task for _ in range(2) for task in store.admit("tone", CENT_A_CHARACTER, 100.0)]
+    carried = 21 * 64
+    assert len(let_in) == 21
+
+    stopped = store.cancel(job_id)
+
+    assert stopped.status is JobStatus.CANCELLING
+    assert stopped.counts.queued == carried - 15 * 64
+    assert {item.status for item in store.items(job_id, limit=4000)} == {ItemStatus.CANCELLED}
+    assert store.expire_jobs() == 1, "the clerk goes on"
+    ended = store.job(job_id)
+    assert (ended.status, ended.counts.cancelled) == (JobStatus.CANCELLED, 4000)
+    assert store.expire_jobs() == 0
+    assert store.snapshot().tasks == {"tone": 0}

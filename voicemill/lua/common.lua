@@ -3,6 +3,7 @@
 -- A queue entry is "index \t characters \t batch_key \t alone".
 
 local LONGEST_PAUSE_SECONDS = 60
+local MOST_TOUCHED = 1000
 
 local function job_key(job) return P .. 'job:' .. job end
 local function states_key(job) return P .. 'job:' .. job .. ':states' end
@@ -308,6 +309,31 @@ local function end_state(job, index, state, status, engine, code)
   measure('voicemill_items_total', 'engine=' .. engine .. ',outcome=' .. status .. ',code=' .. code, 1)
 end
 
+-- End what the tasks of a stopping job have not begun, of so many items at once; the clerk goes on
+-- with the others at its next round.
+local function stop_tasks(job)
+  local status, touched = stopped_as(job), 0
+  for _, task in ipairs(redis.call('SMEMBERS', job_tasks_key(job))) do
+    local record = redis.call('HMGET', task_key(task), 'status', 'engine', 'entries', 'stopped')
+    local entries = record[4] and {} or cjson.decode(record[3])
+    touched = touched + #entries
+    if touched > MOST_TOUCHED then
+      redis.call('ZADD', P .. 'deadlines', stamp(), job)
+      break
+    end
+    redis.call('HSET', task_key(task), 'stopped', 1)
+    for _, entry in ipairs(entries) do
+      local index = parse(entry).index
+      local state = load_state(job, index)
+      if state.status == 'queued' and not has_begun(task, index) then
+        end_state(job, index, state, status, record[2], '')
+      end
+    end
+    if record[1] == 'admitted' then forget_task(task, job, record[2]) end
+  end
+  settle(job)
+end
+
 -- Stop a job: what waits ends at once, what runs at its next check; then the job ends as `ending`.
 local function stop_job(job, ending)
   local fields = redis.call('HMGET', job_key(job), 'engines', 'run')
@@ -323,18 +349,7 @@ local function stop_job(job, ending)
       measure('voicemill_items_total', 'engine=' .. engine .. ',outcome=' .. status .. ',code=', waiting)
     end
   end
-  for _, task in ipairs(redis.call('SMEMBERS', job_tasks_key(job))) do
-    local record = redis.call('HMGET', task_key(task), 'status', 'engine', 'entries')
-    for _, entry in ipairs(cjson.decode(record[3])) do
-      local index = parse(entry).index
-      local state = load_state(job, index)
-      if state.status == 'queued' and not has_begun(task, index) then
-        end_state(job, index, state, status, record[2], '')
-      end
-    end
-    if record[1] == 'admitted' then forget_task(task, job, record[2]) end
-  end
-  settle(job)
+  stop_tasks(job)
 end
 
 -- Seconds until an item may be tried again: four times as long after each attempt, less up to a half

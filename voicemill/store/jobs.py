@@ -188,8 +188,8 @@ class JobStore(Connection):
                 raise
         return self.job(job_id)
 
-    def expire_jobs(self, *, limit: int = 10) -> int:
-        """Stop jobs that are past their deadline; gives how many were looked at."""
+    def expire_jobs(self, *, limit: int = 1) -> int:
+        """Stop jobs past their deadline, and what is left of stopping ones; gives how many."""
         return int(self.run("expire_jobs", limit))
 
     def abandon_unfinished(self, seconds: float, *, limit: int = 100) -> int:

@@ -20,7 +20,7 @@ from voicemill.store.connection import Connection
 
 Lease = Literal["held", "stopping", "lost"]
 MOST_BATCHES = 15
-"""Let in by one call: of 64 items at most, so that no script touches more than 1,000."""
+"""Let in or reaped by one call: of 64 items at most, so that no script touches over 1,000."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,9 @@ class TaskStore(Connection):
         answer: Lease = self.run("renew", task.id, task.token, lease_seconds).decode()
         return answer
 
-    def reap(self, *, max_attempts: int, retry_seconds: float = 0.0, limit: int = 100) -> int:
+    def reap(
+        self, *, max_attempts: int, retry_seconds: float = 0.0, limit: int = MOST_BATCHES
+    ) -> int:
         """Release the running leases that ran out; gives how many."""
         return int(self.run("reap", max_attempts, retry_seconds, limit))
 
