@@ -61,7 +61,7 @@ class Storage:
                 self._set(self._find(thorough=self._trouble is not None))
             return self._trouble
 
-    def refused(self, error: StorageError, size: int) -> SynthesisError:
+    def refused(self, error: OutputError | StorageError, size: int) -> SynthesisError:
         """A file of this size could not be written; gives what that comes from."""
         with self._lock:
             if isinstance(error, DiskFullError):

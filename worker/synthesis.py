@@ -16,6 +16,7 @@ from voicemill.errors import (
     EnginePoisonedError,
     NoSpeakableTextError,
     OutOfMemoryError,
+    OutputError,
     StorageError,
     SynthesisError,
     VoicemillError,
@@ -272,7 +273,8 @@ class Synthesizer:
         try:
             self._storage.check()
             return write_audio(path, data)
-        except StorageError as error:
+        # A file that could not be written may be the first sign of a folder that went away.
+        except (OutputError, StorageError) as error:
             raise self._storage.refused(error, len(data)) from error
 
     def _fail(self, task: StartedTask, attempt: Attempt, error: VoicemillError) -> Outcome:

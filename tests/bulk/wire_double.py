@@ -13,6 +13,7 @@ import threading
 import wave
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,7 @@ class WireDouble:
         self.fetched: Counter[str] = Counter()
         self.jobs: dict[str, list[dict[str, Any]]] = {}
         self.cancelled: set[str] = set()
+        self.retried: list[str] = []
         self.lock = threading.Lock()
         self._server = WireServer(self)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
@@ -245,6 +247,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.respond()
 
+    def do_DELETE(self) -> None:
+        self.respond()
+
     @property
     def double(self) -> WireDouble:
         """The state behind the wire."""
@@ -264,6 +269,10 @@ class Handler(BaseHTTPRequestHandler):
             answer = double.instead.popleft() if double.instead else self.due(body)
         if isinstance(answer, bytes):
             self.send(200, "audio/wav", answer, {})
+            return
+        if answer.status == HTTPStatus.NO_CONTENT:
+            self.send_response(HTTPStatus.NO_CONTENT)
+            self.end_headers()
             return
         kind = "application/json" if answer.status < 400 else "application/problem+json"
         self.send(answer.status, kind, json.dumps(answer.body).encode(), answer.headers)
@@ -289,8 +298,16 @@ class Handler(BaseHTTPRequestHandler):
     def of_job(self, job_id: str, rest: list[str], query: str) -> Answer | bytes:
         double = self.double
         match rest:
+            case [] if self.command == "DELETE":
+                if "cancel=true" not in query and over_or_not(True) != double.job(job_id)["status"]:
+                    return Answer(409, problem(409, "job_active", "It has not ended."))
+                del double.jobs[job_id]
+                return Answer(HTTPStatus.NO_CONTENT, {})
             case []:
                 return Answer(200, double.look(job_id))
+            case ["retry"]:
+                double.retried.append(job_id)
+                return Answer(202, double.job(job_id))
             case ["cancel"]:
                 double.cancelled.add(job_id)
                 return Answer(200, double.job(job_id))

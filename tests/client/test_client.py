@@ -51,6 +51,25 @@ def test_models_and_voices_are_listed_and_a_job_is_cancelled(wire: WireDouble) -
         assert client.cancel(job["id"])["status"] == "cancelled"
 
 
+def test_what_failed_runs_again_and_a_job_is_deleted(wire: WireDouble) -> None:
+    with Client(wire.url) as client:
+        job = client.create_job([{"custom_id": "a", "input": "Hello."}])
+        with pytest.raises(ServerProblemError, match="It has not ended"):
+            client.delete(job["id"])
+        client.job(job["id"])
+
+        assert client.retry(job["id"])["id"] == job["id"]
+        assert wire.retried == [job["id"]]
+        client.delete(job["id"])
+        assert wire.jobs == {}
+
+        other = client.create_job([{"custom_id": "b", "input": "Hello."}])
+        client.delete(other["id"], cancel=True)
+
+    assert wire.jobs == {}
+    assert wire.requests[-1] == f"DELETE /v1/jobs/{other['id']}?cancel=true"
+
+
 @pytest.mark.parametrize(
     ("api_key", "header"), [("vm_a", "Bearer vm_a"), (None, None)], ids=["a key", "none"]
 )

@@ -116,6 +116,16 @@ def test_a_refusal_that_the_folder_does_not_share_is_the_file_s_own(
     assert storage.look() is None
 
 
+def test_a_folder_that_went_away_under_a_file_costs_it_no_attempt(
+    store: Store, folder: Path
+) -> None:
+    storage = storage_of(store, folder)
+    storage.look()
+    folder.rename(folder.with_name("unmounted"))
+    lost = OutputError("a.wav could not be written: No such file or directory.")
+    assert isinstance(storage.refused(lost, 100), MountMissingError)
+
+
 DENIED = """
 import os, sys
 from pathlib import Path
