@@ -152,7 +152,7 @@ def cancel(job_id: str) -> Response:
         summary="Run the failed items of a job that has ended once more",
         tag="jobs",
         answers={202: Answer("The job as it stands now.", JobBody, headers=RETRY_AFTER)},
-        problems=(JobNotFoundError, JobActiveError, DataRemovedError),
+        problems=(JobNotFoundError, JobActiveError, DataRemovedError, QuotaExceededError),
     )
 )
 def retry(job_id: str) -> Response:

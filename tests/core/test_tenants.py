@@ -165,6 +165,28 @@ def test_a_tenant_with_too_much_waiting_may_not_submit_until_some_was_let_in(
     device.submit("ann", *["hello"] * 3)
 
 
+def test_what_failed_runs_again_once_its_tenant_has_room_for_it(device: Device) -> None:
+    store = device.store
+    store.create_tenant(Tenant("ann", max_queued_items=3), new_api_key())
+    job_id = device.submit("ann", "hello")
+    fail_for_good(device)
+    assert store.job(job_id).status is JobStatus.FAILED
+    waiting = device.submit("ann", *["hello"] * 3)
+    with pytest.raises(QuotaExceededError, match="may have 3 items waiting; it has 3"):
+        store.retry(job_id)
+    assert store.job(job_id).status is JobStatus.FAILED, "nothing was changed"
+    store.cancel(waiting)
+    store.retry(job_id)
+    assert use_of(store, "ann") == Use(0, 1, 5)
+
+
+def fail_for_good(device: Device) -> None:
+    (task,) = device.admit(most=1)
+    device.store.start_items(task, task.indexes, 60)
+    device.store.fail_item(task, task.indexes[0], FAILURE, max_attempts=1)
+    device.store.end_task(task, max_attempts=1)
+
+
 def fail_and_end(device: Device, job_id: str) -> None:
     (task, *_) = device.admit(most=1)
     device.store.start_items(task, task.indexes, 60)

@@ -66,6 +66,17 @@ local function count_use(tenant, items, characters)
   redis.call('HINCRBY', use_key(tenant), 'queued_characters', characters)
 end
 
+-- The refusal of so much more to wait where a tenant's caps leave no room for it.
+local function check_caps(tenant, items, characters)
+  for what, more in pairs({queued_items = items, queued_characters = characters}) do
+    local cap = tonumber(redis.call('HGET', tenant_key(tenant), 'max_' .. what))
+    local has = tonumber(redis.call('HGET', use_key(tenant), what)) or 0
+    if cap and has + more > cap then
+      return redis.error_reply(table.concat({'CAP', what, has, more, cap}, ' '))
+    end
+  end
+end
+
 -- Give back what a job that never went live had reserved of its tenant's caps.
 local function unreserve(job)
   local fields = redis.call('HMGET', job_key(job), 'tenant', 'reserved_items', 'reserved_characters')

@@ -16,16 +16,8 @@ local function is_full()
   return most > used and used > MOST_MEMORY * most
 end
 
-local function check_cap(what, more)
-  local cap = tonumber(redis.call('HGET', tenant_key(tenant), 'max_' .. what))
-  local has = tonumber(redis.call('HGET', use_key(tenant), what)) or 0
-  if cap and has + more > cap then
-    return redis.error_reply(table.concat({'CAP', what, has, more, cap}, ' '))
-  end
-end
-
 if is_full() then return redis.error_reply('FULL') end
-local refusal = check_cap('queued_items', ARGV[11]) or check_cap('queued_characters', ARGV[12])
+local refusal = check_caps(tenant, ARGV[11], ARGV[12])
 if refusal then return refusal end
 local seq = redis.call('INCR', P .. 'seq')
 redis.call('HSET', job_key(job),

@@ -5,6 +5,12 @@ local record = redis.call('HMGET', job_key(job), 'status', 'engines', 'failed', 
 if not is_terminal(record[1]) then return redis.error_reply('JOBACTIVE') end
 if record[5] then return redis.error_reply('DATAREMOVED') end
 if tonumber(record[3]) == 0 then return 0 end
+local all = 0
+for _, engine in ipairs(cjson.decode(record[2])) do
+  all = all + (redis.call('HGET', job_key(job), 'failed_characters:' .. engine) or 0)
+end
+local refusal = check_caps(record[4], record[3], all)
+if refusal then return refusal end
 for _, status in ipairs({'finalizing', 'completed', 'failed', 'cancelling', 'cancelled', 'expired'}) do
   redis.call('HDEL', job_key(job), status .. '_at')
 end

@@ -10,7 +10,7 @@ import redis
 from voicemill.errors import DataRemovedError, JobActiveError, JobNotFoundError
 from voicemill.jobs import Item, Job
 from voicemill.store.connection import key, translated
-from voicemill.store.jobs import JobStore
+from voicemill.store.jobs import JobStore, refusal_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,10 @@ class ReplayStore(JobStore):
     """Runs failed items again, and deletes jobs."""
 
     def retry(self, job_id: str) -> Job:
-        """Run the failed items of a job that has ended once more; raises ``JobActiveError``."""
+        """Run the failed items of a job that has ended once more.
+
+        Raises ``JobActiveError``, ``DataRemovedError`` and ``QuotaExceededError``.
+        """
         self._on_ended("retry_job", job_id)
         return self.job(job_id)
 
@@ -83,4 +86,4 @@ class ReplayStore(JobStore):
                 raise JobActiveError(f"The job {job_id} has not ended; cancel it first.") from error
             if "DATAREMOVED" in str(error):
                 raise DataRemovedError(f"The texts of {job_id} are gone; submit them.") from error
-            raise
+            raise refusal_of(error) or error from error
