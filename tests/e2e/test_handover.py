@@ -160,7 +160,7 @@ def test_an_empty_slot_is_filled_again_once_the_engine_loads(
 def test_a_child_killed_while_its_successor_loads_is_replaced_by_it(
     tmp_path: Path, redis_url: str
 ) -> None:
-    env = {**TWO_TASKS, **tone(load_seconds=1, seconds_per_segment=0.1)}
+    env = {**TWO_TASKS, **tone(load_seconds=2, seconds_per_segment=0.1)}
     with SoloWorker(redis_url, tmp_path, **env) as worker:
         job_id = worker.submit(*LINES)
         worker.wait_until("a successor that loads", lambda: worker.processes("loading"))
@@ -181,7 +181,7 @@ def test_a_child_killed_while_its_successor_loads_is_replaced_by_it(
 def test_a_stop_during_a_hand_over_does_not_wait_for_the_load(
     tmp_path: Path, redis_url: str
 ) -> None:
-    env = {**TWO_TASKS, **tone(load_seconds=1)}
+    env = {**TWO_TASKS, **tone(load_seconds=2)}
     with SoloWorker(redis_url, tmp_path, **env) as worker:
         worker.wait_for(worker.submit("One.", "Two.", "Three."))
         worker.wait_until("a successor that loads", lambda: worker.processes("loading"))
@@ -192,7 +192,7 @@ def test_a_stop_during_a_hand_over_does_not_wait_for_the_load(
 
 @pytest.mark.full
 def test_orphans_die_with_their_worker(tmp_path: Path, redis_url: str) -> None:
-    env = {**TWO_TASKS, **tone(load_seconds=1, seconds_per_segment=0.2)}
+    env = {**TWO_TASKS, **tone(load_seconds=2, seconds_per_segment=0.2)}
     with SoloWorker(redis_url, tmp_path, **env) as worker:
         worker.submit(*LINES)
         worker.wait_until("a successor that loads", lambda: worker.processes("loading"))
@@ -206,7 +206,7 @@ def test_orphans_die_with_their_worker(tmp_path: Path, redis_url: str) -> None:
 def test_a_restart_of_redis_during_hand_overs_loses_nothing(
     tmp_path: Path, own_valkey: Valkey
 ) -> None:
-    env = {**TWO_TASKS, **tone(load_seconds=1, seconds_per_segment=0.1)}
+    env = {**TWO_TASKS, **tone(load_seconds=2, seconds_per_segment=0.1)}
     with SoloWorker(own_valkey.url, tmp_path, **env) as worker:
         job_id = worker.submit(*LINES)
         worker.wait_until("a successor that loads", lambda: worker.processes("loading"))
