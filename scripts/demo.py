@@ -18,6 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from scripts.stack.stopping import stop
 from voicemill.bulk.errors import BulkError
 from voicemill.bulk.folder import OutputFolder
 
@@ -30,7 +31,6 @@ LOG = HOME / "demo.log"
 EXPECTED_FAILURES = {("nothing-to-say", "no_speakable_text")}
 """Rows of the examples that can't be spoken, and why."""
 START_SECONDS = 170.0
-STOP_SECONDS = 60.0
 LOG_LINES_SHOWN = 20
 READY = "ready "
 
@@ -120,19 +120,6 @@ def ready_url(stack: subprocess.Popen[bytes]) -> str:
     if not line.startswith(READY):
         raise DemoError(f"the stack said {line!r} instead of its URL")
     return line.removeprefix(READY).strip()
-
-
-def stop(stack: subprocess.Popen[bytes]) -> None:
-    """Stop the stack in its own order; by force if that takes too long."""
-    stack.terminate()
-    try:
-        stack.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        os.killpg(stack.pid, signal.SIGKILL)
-        stack.wait()
-    finally:
-        if stack.stdout:
-            stack.stdout.close()
 
 
 def log_tail() -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +17,7 @@ import httpx
 
 from scripts.gpu.machine import MIB, CheckError, Machine, Probe
 from scripts.stack.parts import ROOT
+from scripts.stack.stopping import stop
 from voicemill.client import Client, Item
 from voicemill.settings import PREFIX
 
@@ -33,7 +32,6 @@ EAGER = {
 """Settings of a child that looks at itself after each item, and leaves for GPU memory alone."""
 SECONDS_PER_SEGMENT = 0.2
 MOST_SECONDS = 200.0
-STOP_SECONDS = 60.0
 LINES = 24
 READY = "ready "
 ENDED = {"completed", "failed", "cancelled", "expired"}
@@ -126,19 +124,6 @@ def running_stack(
             stop(up)
     if up.returncode != 0:
         raise CheckError(f"the stack did not stop cleanly (exit {up.returncode})")
-
-
-def stop(up: subprocess.Popen[bytes]) -> None:
-    """Stop a stack in its own order; by force if that takes too long."""
-    up.terminate()
-    try:
-        up.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        os.killpg(up.pid, signal.SIGKILL)
-        up.wait()
-    finally:
-        if up.stdout:
-            up.stdout.close()
 
 
 def log_tail(log: Path) -> str:

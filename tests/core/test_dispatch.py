@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.support import TONE, Valkey, inputs
+from tests.support import TONE, Valkey, inputs, wait_until
 from voicemill.dispatch import RESEND_SECONDS, Dispatcher, time_limit
 from voicemill.fairness import JobClass, Standing
 from voicemill.queue import UNACKED_PREFIX, Queue, list_name
@@ -49,6 +49,11 @@ class Bench:
         self.redis.hset(node, "tag-1", json.dumps([message, "", "synthesis.tone"]))
         task_id: str = message["headers"]["id"]
         return task_id
+
+    def worker_dies(self) -> None:
+        """The worker is heard of once and then no more, for longer than its lease."""
+        self.store.beat_worker(NODE, WORKER, 0.001)
+        wait_until(lambda: self.store.live_nodes() == set())
 
     def let_time_pass(self, seconds: float = RESEND_SECONDS) -> None:
         """Make every admitted task one that was sent so long ago, and a second."""
@@ -159,19 +164,19 @@ def test_a_message_that_a_live_worker_forgot_is_sent_again_after_a_lease(
 
 
 def test_a_message_in_the_hands_of_a_dead_worker_is_sent_again(bench: Bench, admitted: str) -> None:
-    bench.store.beat_worker(NODE, WORKER, 0.001)
     assert bench.take(NODE) == admitted
+    bench.worker_dies()
     bench.let_time_pass()
     assert bench.dispatcher.resend() == 1
     assert bench.waiting() == [admitted]
 
 
 def test_the_clerk_forgets_what_a_dead_worker_held(bench: Bench, admitted: str) -> None:
-    bench.store.beat_worker(NODE, WORKER, 0.001)
-    bench.take(NODE)
+    assert bench.take(NODE) == admitted
+    bench.worker_dies()
+    assert bench.redis.keys(f"{UNACKED_PREFIX}*") == [NODE.encode()]
     bench.store.beat_clerk("k1", 15)
     assert bench.redis.keys(f"{UNACKED_PREFIX}*") == []
-    assert bench.store.live_nodes() == set()
 
 
 def test_a_task_that_was_started_is_not_sent_again(bench: Bench, admitted: str) -> None:

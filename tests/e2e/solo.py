@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from tests.e2e.stack import Worker
 from tests.support import inputs, wait_until
@@ -102,6 +102,16 @@ class SoloWorker(Worker):
             if record["node"] == self.node:
                 return worker_from_record(record)
         return WorkerRecord(self.node, 0, "tone", 0.0)
+
+    def the_child(self) -> dict[str, Any]:
+        """What the only child that takes work says of itself, once it is the only one."""
+
+        def takers() -> list[dict[str, Any]]:
+            return [one for one in self.store.snapshot().children if one["takes_work"]]
+
+        self.wait_until("one child", lambda: len(takers()) == 1)
+        (child,) = takers()
+        return child
 
     def processes(self, *states: str) -> list[ProcessRecord]:
         """The children in these states."""

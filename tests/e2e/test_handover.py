@@ -243,7 +243,7 @@ def test_where_two_do_not_fit_the_old_child_leaves_first_and_it_is_said(
 
 @pytest.mark.full
 def test_siblings_never_leave_together(tmp_path: Path, redis_url: str) -> None:
-    env = {**tone(load_seconds=1, seconds_per_segment=0.2), "VOICEMILL_WORKERS": "2"}
+    env = {**tone(load_seconds=2, seconds_per_segment=0.2), "VOICEMILL_WORKERS": "2"}
     with SoloWorker(redis_url, tmp_path, **env) as worker:
         worker.wait_until("both", lambda: len(worker.processes("ready")) == 2)
         before = {one.pid for one in worker.processes("ready")}

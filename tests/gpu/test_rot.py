@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -46,19 +45,9 @@ def health_of(worker: SoloWorker) -> Health:
     return observe(worker.store, Settings.from_env({"VOICEMILL_ENGINE": "tone"}))
 
 
-def child_of(worker: SoloWorker) -> dict[str, Any]:
-    """What the only child that takes work says of itself, once it is the only one."""
-
-    def those_that_work() -> list[dict[str, Any]]:
-        return [one for one in worker.store.snapshot().children if one["takes_work"]]
-
-    worker.wait_until("one child", lambda: len(those_that_work()) == 1)
-    return those_that_work()[0]
-
-
 def rot(worker: SoloWorker, least_age: float) -> list[Item]:
     """Have the child come over its limit and be replaced; not before it has this age."""
-    child = child_of(worker)
+    child = worker.the_child()
     worker.wait_until("health", lambda: health_of(worker).status == "ready")
     before = len(worker.record.recycles)
     items = worker.wait_for(worker.submit("One."))

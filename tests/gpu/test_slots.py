@@ -109,7 +109,7 @@ def test_children_on_two_devices_leave_independently_and_their_successors_load_a
 def test_children_whose_scheduled_time_has_come_go_one_after_another_whatever_their_devices(
     stub_driver: StubDriver, tmp_path: Path, redis_url: str
 ) -> None:
-    env = two_gpus(stub_driver, VOICEMILL_RECYCLE_AT="* * * * *", **leak(load_seconds=1))
+    env = two_gpus(stub_driver, VOICEMILL_RECYCLE_AT="* * * * *", **leak(load_seconds=2))
     with SoloWorker(redis_url, tmp_path, **env) as worker:
         before = {one.pid for one in wait_for_two(worker).values()}
         go: set[int] = set()
