@@ -31,9 +31,12 @@ local function observe_cost(name, x, y, decay)
   local key = P .. 'costs:' .. name
   local sums = redis.call('HMGET', key, 'n', 'x', 'y', 'xx', 'xy')
   local adds = {1, x, y, x * x, x * y}
+  local fields = {}
   for i, sum in ipairs({'n', 'x', 'y', 'xx', 'xy'}) do
-    redis.call('HSET', key, sum, string.format('%.9g', (tonumber(sums[i]) or 0) * decay + adds[i]))
+    table.insert(fields, sum)
+    table.insert(fields, string.format('%.9g', (tonumber(sums[i]) or 0) * decay + adds[i]))
   end
+  redis.call('HSET', key, unpack(fields))
 end
 
 local MEASURED_ENOUGH = 5
