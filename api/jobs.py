@@ -102,7 +102,9 @@ def create() -> Response:
 def index() -> Response:
     """One page of the jobs."""
     query = read_query(JobsQuery, request)
-    found = context().store.jobs(current_tenant(), after=query.after, limit=query.limit)
+    found = context().store.jobs(
+        current_tenant(), status=query.status, after=query.after, limit=query.limit
+    )
     fleet = fleet_for(found.jobs)
     bodies = [job_body(job, fleet) for job in found.jobs]
     return jsonify(page(bodies, [job.id for job in found.jobs], has_more=found.has_more))

@@ -33,7 +33,7 @@ from voicemill.errors import (
     UnsupportedMediaTypeError,
 )
 from voicemill.fairness import INTERACTIVE_CHARACTERS, PRIORITIES
-from voicemill.jobs import RESPONSE_FORMATS
+from voicemill.jobs import RESPONSE_FORMATS, JobStatus
 
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 MAX_INPUTS: Final = 10_000
@@ -192,6 +192,7 @@ class Query(BaseModel):
 class JobsQuery(Query):
     """Which jobs to list."""
 
+    status: JobStatus | None = Field(None, description="Only jobs in this state.")
     limit: int = Field(20, ge=1, le=100)
     after: str | None = Field(None, description="Id of the last job of the page before.")
 

@@ -212,6 +212,29 @@ def test_jobs_are_listed_newest_first_in_pages(client: FlaskClient, post: Post) 
     assert (rest["has_more"], rest["last_id"]) == (False, ids[2])
 
 
+def test_jobs_in_one_state_are_listed_in_pages_though_they_move_on_meanwhile(
+    client: FlaskClient, post: Post
+) -> None:
+    oldest, cancelled, middle, newest = (post(f"Text {number}.") for number in range(4))
+    client.post(cancelled["urls"]["cancel"])
+
+    first = client.get("/v1/jobs?status=queued&limit=2").get_json()
+    client.post(middle["urls"]["cancel"])
+    rest = client.get(f"/v1/jobs?status=queued&limit=2&after={first['last_id']}").get_json()
+
+    assert [job["id"] for job in first["data"]] == [newest["id"], middle["id"]]
+    assert [job["id"] for job in rest["data"]] == [oldest["id"]]
+    assert (first["has_more"], rest["has_more"]) == (True, False)
+    ended = client.get("/v1/jobs?status=cancelled").get_json()
+    assert [job["id"] for job in ended["data"]] == [middle["id"], cancelled["id"]]
+
+
+def test_a_state_that_there_is_not_is_refused(client: FlaskClient) -> None:
+    response = client.get("/v1/jobs?status=done")
+    assert response.status_code == 422
+    assert "'completed'" in response.get_json()["errors"][0]["detail"]
+
+
 def test_no_jobs_is_an_empty_list(client: FlaskClient) -> None:
     assert client.get("/v1/jobs").get_json() == {
         "object": "list",

@@ -21,6 +21,7 @@ SYLLABLES = ["ka", "lo", "mi", "ren", "tu", "sha", "vor", "ble", "ni", "qua", "e
 REQUESTS: dict[str, Callable[[Store, Device], object]] = {
     "look at a job": lambda store, device: store.job("job_1"),
     "list jobs": lambda store, device: store.jobs("default"),
+    "list jobs in one state": lambda store, device: store.jobs("default", status=JobStatus.QUEUED),
     "a page of items": lambda store, device: store.items("job_1", after=50, limit=100),
     "an item": lambda store, device: store.item("job_1", "row-000150"),
     "admit": lambda store, device: store.admit("tone", CENT_A_CHARACTER, 0.2, most=2),

@@ -347,6 +347,9 @@ class StoreMachine(RuleBasedStateMachine):
                 job for job in self.model.jobs.values() if job.tenant == tenant and not job.deleted
             ]
             assert {job.id for job in self.store.jobs(tenant).jobs} == {job.id for job in mine}
+            for status in JobStatus:
+                found = self.store.jobs(tenant, status=status).jobs
+                assert {job.id for job in found} == {job.id for job in mine if job.status == status}
             dead = {
                 (job.id, index)
                 for job in mine

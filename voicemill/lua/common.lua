@@ -131,8 +131,12 @@ local function move_item(job, index, state, status)
   save_state(job, index, state)
 end
 
+local function listed_key(tenant, status) return P .. 'jobs:' .. tenant .. ':' .. status end
+
 local function move_job(job, status)
-  local fields = redis.call('HMGET', job_key(job), 'status', 'bytes')
+  local fields = redis.call('HMGET', job_key(job), 'status', 'bytes', 'tenant', 'seq', 'deleted')
+  redis.call('ZREM', listed_key(fields[3], fields[1]), job)
+  if not fields[5] then redis.call('ZADD', listed_key(fields[3], status), fields[4], job) end
   if is_terminal(status) ~= is_terminal(fields[1]) then
     redis.call('INCRBY', P .. 'queued_bytes', is_terminal(status) and -fields[2] or fields[2])
   end

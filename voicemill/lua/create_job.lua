@@ -30,5 +30,6 @@ redis.call('HSET', job_key(job),
 count_use(tenant, ARGV[11], ARGV[12])
 redis.call('INCRBY', P .. 'queued_bytes', ARGV[13])
 redis.call('ZADD', P .. 'jobs:' .. tenant, seq, job)
+redis.call('ZADD', listed_key(tenant, 'validating'), seq, job)
 redis.call('ZADD', P .. 'validating', stamp(), job)
 return seq

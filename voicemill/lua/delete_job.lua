@@ -4,6 +4,7 @@ local record = redis.call('HMGET', job_key(job), 'status', 'tenant')
 if ARGV[2] ~= '1' and not is_terminal(record[1]) then return redis.error_reply('JOBACTIVE') end
 redis.call('HSET', job_key(job), 'deleted', 1)
 redis.call('ZREM', P .. 'jobs:' .. record[2], job)
+redis.call('ZREM', listed_key(record[2], record[1]), job)
 redis.call('ZREM', P .. 'dead:' .. record[2], job)
 redis.call('ZADD', P .. 'removals', stamp(), job)
 return 1

@@ -118,20 +118,27 @@ class JobStore(Connection):
             raise JobNotFoundError(f"There is no job {job_id[:80]}.")
         return job
 
-    def jobs(self, tenant: str, *, after: str | None = None, limit: int = 20) -> JobPage:
-        """Jobs of a tenant, newest first, following the job ``after``.
+    def jobs(
+        self,
+        tenant: str,
+        *,
+        status: JobStatus | None = None,
+        after: str | None = None,
+        limit: int = 20,
+    ) -> JobPage:
+        """Jobs of a tenant, or those in one state, newest first, older than the job ``after``.
 
         Raises ``JobNotFoundError`` when ``after`` is no job of this tenant.
         """
-        listed = key("jobs", tenant)
+        listed = key("jobs", tenant) if status is None else key("jobs", tenant, status)
         with translated():
-            start = 0
+            newest = "+inf"
             if after is not None:
-                rank = self._redis.zrevrank(listed, after)
-                if rank is None:
+                seq = self._redis.zscore(key("jobs", tenant), after)
+                if seq is None:
                     raise JobNotFoundError(f"There is no job {after[:80]} to continue after.")
-                start = int(rank) + 1
-            ids = self._redis.zrevrange(listed, start, start + limit)
+                newest = f"({seq}"
+            ids = self._redis.zrevrangebyscore(listed, newest, "-inf", 0, limit + 1)
             pipeline = self._redis.pipeline(transaction=False)
             for job_id in ids[:limit]:
                 pipeline.hgetall(key("job", job_id.decode()))
