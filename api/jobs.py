@@ -20,6 +20,7 @@ from api.requests import (
     JobCreate,
     JobQuery,
     JobsQuery,
+    RetryQuery,
     read_json,
     read_query,
 )
@@ -153,13 +154,15 @@ def cancel(job_id: str) -> Response:
     Operation(
         summary="Run the failed items of a job that has ended once more",
         tag="jobs",
+        query=RetryQuery,
         answers={202: Answer("The job as it stands now.", JobBody, headers=RETRY_AFTER)},
         problems=(JobNotFoundError, JobActiveError, DataRemovedError, QuotaExceededError),
     )
 )
 def retry(job_id: str) -> Response:
     """Queue what failed; what succeeded stays, and so does a job without failed items."""
-    job = context().store.retry(find_job(job_id).id)
+    query = read_query(RetryQuery, request)
+    job = context().store.retry(find_job(job_id).id, run=query.run)
     logger.info("job %s runs again, for %d items", job.id, job.counts.queued)
     return accepted(job)
 

@@ -212,6 +212,14 @@ class JobQuery(Query):
     )
 
 
+class RetryQuery(Query):
+    """What to run again."""
+
+    run: int | None = Field(
+        None, ge=1, description="The run whose failures are meant: sent twice, it counts once."
+    )
+
+
 class DeleteQuery(Query):
     """How to delete a job."""
 

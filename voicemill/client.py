@@ -20,6 +20,8 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypedDict, TypeVar
@@ -86,6 +88,7 @@ class Job(TypedDict):
 
     id: str
     status: str
+    run: int
     status_reason: str | None
     request_counts: dict[str, int]
     usage: dict[str, float]
@@ -243,15 +246,20 @@ class Client:
 
     def retry(self, job_id: str) -> Job:
         """Run the failed items of a job that has ended once more."""
-        job: Job = self._json("POST", f"{job_path(job_id)}/retry")
+        params = {"run": self.job(job_id)["run"]}
+        job: Job = self._json("POST", f"{job_path(job_id)}/retry", params=params)
         return job
 
     def delete(self, job_id: str, *, cancel: bool = False) -> None:
         """Delete a job with its audio and texts, one that goes on only with ``cancel``."""
         params = {"cancel": "true"} if cancel else None
+        tries = count(1)
 
         def once() -> None:
+            is_first = next(tries) == 1
             response = self._http.request("DELETE", job_path(job_id), params=params)
+            if response.status_code == HTTPStatus.NOT_FOUND and not is_first:
+                return
             if not response.is_success:
                 raise RefusedError(response)
 

@@ -74,6 +74,8 @@ class WireDouble:
         """Answers given to the next requests, whatever they ask."""
         self.drops = 0
         """How many of the next requests lose their connection without an answer."""
+        self.lost_answers = 0
+        """How many of the next answers are lost, though what was asked is done."""
         self.requests: list[str] = []
         self.authorizations: set[str | None] = set()
         self.keys: list[str] = []
@@ -195,6 +197,7 @@ class WireDouble:
             "id": job_id,
             "object": "speech.job",
             "status": "cancelled" if job_id in self.cancelled else over_or_not(over),
+            "run": 1,
             "status_reason": None,
             "request_counts": {"total": len(items), "completed": counts["succeeded"]},
             "usage": {},
@@ -267,6 +270,10 @@ class Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return
             answer = double.instead.popleft() if double.instead else self.due(body)
+            if double.lost_answers:
+                double.lost_answers -= 1
+                self.close_connection = True
+                return
         if isinstance(answer, bytes):
             self.send(200, "audio/wav", answer, {})
             return

@@ -70,6 +70,18 @@ def test_what_failed_runs_again_and_a_job_is_deleted(wire: WireDouble) -> None:
     assert wire.requests[-1] == f"DELETE /v1/jobs/{other['id']}?cancel=true"
 
 
+def test_a_job_is_deleted_though_the_answer_is_lost(wire: WireDouble) -> None:
+    with Client(wire.url) as client:
+        job = client.create_job([{"custom_id": "a", "input": "Hello."}])
+        wire.lost_answers = 1
+        client.delete(job["id"], cancel=True)
+        assert wire.jobs == {}
+        with pytest.raises(ServerProblemError) as caught:
+            client.delete(job["id"])
+
+    assert caught.value.status == 404
+
+
 @pytest.mark.parametrize(
     ("api_key", "header"), [("vm_a", "Bearer vm_a"), (None, None)], ids=["a key", "none"]
 )

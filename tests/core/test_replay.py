@@ -68,6 +68,16 @@ def test_a_retry_runs_what_failed_and_nothing_else(store: Store) -> None:
     assert (again.status, again.attempts, again.error) == (ItemStatus.SUCCEEDED, 2, None)
 
 
+def test_a_retry_that_is_sent_twice_counts_once(store: Store) -> None:
+    store.create_job("job_1", "default", inputs(*"ab"), {})
+    run_all(store, 1)
+    for _ in range(2):
+        assert store.retry("job_1", run=1).run == 2
+    assert run_all(store, 1) == [1]
+    assert store.retry("job_1", run=1).counts.failed == 1, "that run is over"
+    assert store.retry("job_1", run=2).run == 3
+
+
 def test_attempts_go_on_counting_and_each_run_has_as_many(store: Store) -> None:
     store.create_job("job_1", "default", inputs("a"), {})
     for run in (1, 2):

@@ -1,7 +1,9 @@
--- Run the failed items of a job once more, in any number: their lists become its queues. ARGV: job
+-- Run the failed items of a job once more, in any number: their lists become its queues. Nothing is done
+-- where that has begun: a later run than the one whose failures are meant. ARGV: job, that run or ""
 -- Returns how many
 local job = ARGV[1]
-local record = redis.call('HMGET', job_key(job), 'status', 'engines', 'failed', 'tenant', 'data_removed')
+local record = redis.call('HMGET', job_key(job), 'status', 'engines', 'failed', 'tenant', 'data_removed', 'run')
+if ARGV[2] ~= '' and tonumber(record[6]) > tonumber(ARGV[2]) then return 0 end
 if not is_terminal(record[1]) then return redis.error_reply('JOBACTIVE') end
 if record[5] then return redis.error_reply('DATAREMOVED') end
 if tonumber(record[3]) == 0 then return 0 end

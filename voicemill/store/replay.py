@@ -24,12 +24,13 @@ class DeadLetter:
 class ReplayStore(JobStore):
     """Runs failed items again, and deletes jobs."""
 
-    def retry(self, job_id: str) -> Job:
+    def retry(self, job_id: str, *, run: int | None = None) -> Job:
         """Run the failed items of a job that has ended once more.
 
+        With the ``run`` whose failures are meant, a call that is repeated counts once.
         Raises ``JobActiveError``, ``DataRemovedError`` and ``QuotaExceededError``.
         """
-        self._on_ended("retry_job", job_id)
+        self._on_ended("retry_job", job_id, "" if run is None else run)
         return self.job(job_id)
 
     def delete(self, job_id: str, *, cancel: bool = False) -> None:
@@ -78,7 +79,7 @@ class ReplayStore(JobStore):
                 entries += self._redis.lrange(key("job", job.id, "failed", engine), 0, -1)
         return [int(entry.partition(b"\t")[0]) for entry in entries]
 
-    def _on_ended(self, script: str, job_id: str, *args: int) -> None:
+    def _on_ended(self, script: str, job_id: str, *args: int | str) -> None:
         try:
             self.run(script, job_id, *args)
         except redis.exceptions.ResponseError as error:
