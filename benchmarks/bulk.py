@@ -25,13 +25,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from statistics import median
+
+from benchmarks.parts.whole import whole_stack
 
 ROOT = Path(__file__).resolve().parents[1]
 QUICK_LINES, FULL_LINES = 400, 1000
@@ -125,30 +125,6 @@ def measure_baseline(lines: list[str], cores: int, folder: Path) -> float:
     return seconds
 
 
-@contextmanager
-def stack(home: Path, engine: str, cores: int) -> Iterator[str]:
-    """The whole stack; gives the URL of its API."""
-    process = subprocess.Popen(
-        [
-            *(sys.executable, str(ROOT / "scripts/up.py"), "--home", str(home)),
-            *("--port", "0", "--flower-port", "0", "--engine", engine, "--workers", str(cores)),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        cwd=ROOT,
-    )
-    assert process.stdout is not None
-    try:
-        word, _, url = process.stdout.readline().strip().partition(" ")
-        if word != "ready":
-            raise SystemExit(f"The stack did not come up; see {home / 'logs'}.")
-        yield url
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
-
-
 def run_bulk(table: Path, out: Path, url: str, *flags: str) -> float:
     """Seconds that the bulk tool takes, from its start to its end."""
     began = time.perf_counter()
@@ -195,7 +171,7 @@ def measure_round(table: Path, lines: list[str], cores: int, folder: Path) -> Ro
     bare = folder / "bare"
     bare.mkdir(parents=True)
     baseline = measure_baseline(lines, cores, bare)
-    with stack(folder / "home", "hibari", cores) as url:
+    with whole_stack(folder / "home", "hibari", cores) as url:
         in_place = run_bulk(table, folder / "in-place", url, "--in-place")
         http = run_bulk(table, folder / "http", url)
     return Round(baseline, in_place, http, audio_seconds_in(folder / "in-place"))
@@ -208,7 +184,7 @@ def measure(count: int, rounds: int, cores: int, folder: Path) -> Figures:
     runs = [
         measure_round(table, lines, cores, folder / f"round-{number}") for number in range(rounds)
     ]
-    with stack(folder / "home-tone", "tone", cores) as url:
+    with whole_stack(folder / "home-tone", "tone", cores) as url:
         tone = run_bulk(table, folder / "tone", url, "--in-place")
     audio = sum(run.audio for run in runs)
     baseline = sum(run.baseline for run in runs)
