@@ -32,6 +32,7 @@ from benchmarks.parts.nice import loading_is_nice
 from benchmarks.parts.stack import (
     QUIET,
     SECONDS_TO_READY,
+    Stack,
     print_machine,
     process,
     text_of,
@@ -48,6 +49,10 @@ RECYCLES = 11
 RESAMPLES = 2000
 SEED = 20261202
 SECONDS_TO_END = 300.0
+BURST = 400
+"""Texts at once, from which the capacity of an engine that computes is measured."""
+HIBARI_SECONDS = 90.0
+"""How long texts arrive in each variant."""
 STALL_SECONDS = 0.05
 """A gap that short is the machine's, not the recycle's."""
 
@@ -116,17 +121,19 @@ def run_ours(
         for number, arrival in enumerate(plan.arrivals):
             time.sleep(max(0.0, began + arrival - time.time()))
             jobs.append(stack.submit([text_of(number)], plan.voice))
-        wait_until(
-            lambda: (
-                is_terminal(store.job(jobs[-1]).status)
-                and all(is_terminal(store.job(job).status) for job in jobs)
-            ),
-            "the end",
-            SECONDS_TO_END,
-        )
+        wait_for_end(stack, jobs)
         ends = [store.items(job)[0].completed_at or 0.0 for job in jobs]
         recycles = sum(stack.metric("recycles_total").values())
     return make_run(name, plan, [end - began for end in ends], int(recycles))
+
+
+def wait_for_end(stack: Stack, jobs: Sequence[str]) -> None:
+    """Wait until each of the jobs has ended, the last one first: it is seldom done before."""
+    wait_until(
+        lambda: all(is_terminal(stack.store.job(job).status) for job in reversed(jobs)),
+        "the end",
+        SECONDS_TO_END,
+    )
 
 
 def run_plain(name: str, plan: Plan, max_tasks: int, folder: Path) -> Run:
@@ -216,10 +223,22 @@ def measure_tone(quick: bool, count: int, folder: Path) -> dict[str, float]:
     }
 
 
-def measure_hibari(count: int, folder: Path) -> dict[str, float]:
+def measure_service(engine: str, voice: str, workers: int, folder: Path) -> float:
+    """Seconds that one child takes per text when all children are busy, all overhead included."""
+    with worker(folder, engine, {}, workers) as stack:
+        for texts in (workers, BURST):
+            began = time.monotonic()
+            jobs = [stack.submit([text_of(number)], voice) for number in range(texts)]
+            wait_for_end(stack, jobs)
+    return (time.monotonic() - began) * workers / BURST
+
+
+def measure_hibari(folder: Path) -> dict[str, float]:
     """With a real engine on every core, which the loading successor has to share."""
     cores = os.cpu_count() or 1
-    plan = make_plan("hibari", {}, "default", cores, 0.05, count)
+    service = measure_service("hibari", "default", cores, folder / "hibari-service")
+    count = int(HIBARI_SECONDS * LOAD * cores / service)
+    plan = make_plan("hibari", {}, "default", cores, service, count)
     none = run_ours("no recycling", plan, None, folder / "hibari-none")
     ours = run_ours("ours", plan, soft_limit(plan), folder / "hibari-ours")
     runs = [none, ours]
@@ -254,7 +273,7 @@ def main() -> int:
         folder = Path(name)
         figures = measure_tone(arguments.quick, count, folder)
         if not arguments.quick:
-            figures |= measure_hibari(2 * count, folder)
+            figures |= measure_hibari(folder)
     for name, value in figures.items():
         print(f"{name:26} {value}")
     if arguments.json:

@@ -8,6 +8,7 @@ each time, while the old child goes on.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 FIRST_PAUSE_SECONDS = 5.0
@@ -135,6 +136,13 @@ class Handovers:
         del self._asking[leaver.pid]
         self._leaving[leaver.pid] = leaver
         self._refilling[leaver.slot] = leaver
+
+    def give_up(self, first: int, leavers: Iterable[Leaver]) -> None:
+        """Slots from ``first`` on are no more: those who hold them leave without successors."""
+        self._asking = {pid: one for pid, one in self._asking.items() if one.slot < first}
+        self._loading = {pid: one for pid, one in self._loading.items() if one.leaver.slot < first}
+        self._refilling = {slot: one for slot, one in self._refilling.items() if slot < first}
+        self._leaving |= {leaver.pid: leaver for leaver in leavers}
 
     def goes(self, slot: int, now: float, *, early: bool) -> None:
         """A child leaves at once; when that is ``early`` its slot is not filled at once."""

@@ -139,8 +139,7 @@ class ChildPool(asynpool.AsynPool):
         """A child asks to be replaced."""
         old = self._by_pid(pid)
         if old is not None:
-            device = process.parent().devices.of(old.index)
-            self._handovers.ask(Leaver(pid, old.index, device, wish), time.monotonic())
+            self._handovers.ask(self._leaver(old, wish), time.monotonic())
             process.parent().child_asks(pid, wish)
             self._hand_over()
 
@@ -183,6 +182,25 @@ class ChildPool(asynpool.AsynPool):
             if old is not None:
                 self._leave(old)
         self.tick()
+
+    def shrink(self, n: int = 1) -> None:
+        """Give up the highest slots: their children finish what they hold, and have no successors.
+
+        Raises ``ValueError`` where no child would be left.
+        """
+        if n >= self._processes:
+            raise ValueError("A worker keeps one child. To give it no work, drain the worker.")
+        self._processes -= n
+        surplus = [child for child in self._pool if child.index >= self._processes]
+        loading = [child for child in surplus if child in self._waiting_to_start]
+        leaving = [child for child in surplus if child not in loading]
+        self._handovers.give_up(
+            self._processes, [self._leaver(child, Wish("requested")) for child in leaving]
+        )
+        for child in loading:
+            self._kill_loading(child)
+        for child in leaving:
+            self._leave(child)
 
     def _hand_over(self) -> None:
         if self._state != billiard.pool.RUN or self._hub is None:
@@ -274,7 +292,7 @@ class ChildPool(asynpool.AsynPool):
         failed = self._handovers.gone(proc.pid, now)
         if failed is not None:
             parent.handover_failed(failed, proc.exitcode)
-        elif proc.pid not in self._loaded and parent.any_loaded:
+        elif parent.any_loaded and proc.pid not in self._loaded and proc.index < self._processes:
             self._handovers.failed(proc.index, now)
             parent.load_failed(proc.pid, proc.exitcode)
         self._loaded.discard(proc.pid)
@@ -288,10 +306,13 @@ class ChildPool(asynpool.AsynPool):
     def close(self) -> None:
         """Stop; a child that still loads holds no work and is not waited for."""
         for child in list(self._waiting_to_start):
-            child._controlled_termination = True
-            if child._is_alive():
-                os.kill(child.pid, signal.SIGKILL)
+            self._kill_loading(child)
         super().close()
+
+    def _kill_loading(self, child: Any) -> None:
+        child._controlled_termination = True
+        if child._is_alive():
+            os.kill(child.pid, signal.SIGKILL)
 
     def _end_hung(self) -> None:
         for pid in self._silence.note(child.pid for child in self._pool if self._is_silent(child)):
@@ -306,6 +327,9 @@ class ChildPool(asynpool.AsynPool):
 
     def _jobs_of(self, child: Any) -> list[Any]:
         return [job for job in self._cache.values() if job._write_to is child and not job.ready()]
+
+    def _leaver(self, child: Any, wish: Wish) -> Leaver:
+        return Leaver(child.pid, child.index, process.parent().devices.of(child.index), wish)
 
     def _by_pid(self, pid: int) -> Any:
         return next((child for child in self._pool if child.pid == pid), None)

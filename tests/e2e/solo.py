@@ -114,8 +114,8 @@ class SoloWorker(Worker):
         return child
 
     def processes(self, *states: str) -> list[ProcessRecord]:
-        """The children in these states."""
-        return [one for one in self.record.processes if one.state in states]
+        """The children in these states, or all."""
+        return [one for one in self.record.processes if not states or one.state in states]
 
     def recycles(self) -> dict[str, int]:
         """Recycles so far, by reason."""

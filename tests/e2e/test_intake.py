@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from threading import Thread
 
@@ -11,9 +12,10 @@ import psutil
 import pytest
 from celery import Celery
 
-from tests.e2e.solo import SoloWorker, tone
+from tests.e2e.solo import SoloWorker, assert_each_spoken_once, tone
 from tests.support import Valkey
 from voicemill.jobs import ItemStatus
+from voicemill.workers import child_id
 
 pytestmark = pytest.mark.full
 
@@ -137,6 +139,28 @@ def test_a_pool_that_is_told_to_grow_during_a_hand_over_grows(
         worker.wait_until("two", lambda: {one.slot for one in worker.processes("ready")} == {0, 1})
         worker.wait_until("the hand-over", lambda: worker.record.recycles)
         assert "StopIteration" not in worker.log
+        assert worker.stop() == 0
+
+
+def test_a_pool_that_is_told_to_shrink_during_a_hand_over_shrinks_when_the_work_is_done(
+    tmp_path: Path, redis_url: str
+) -> None:
+    env = {"VOICEMILL_WORKERS": "2", **tone(load_seconds=8, seconds_per_segment=3)}
+    with SoloWorker(redis_url, tmp_path, **env) as worker:
+        worker.wait_until("two", lambda: len(worker.processes("ready")) == 2)
+        stays, goes = (one.pid for one in sorted(worker.processes(), key=lambda one: one.slot))
+        assert worker.store.order(child_id(worker.node, worker.pid, goes), "recycle")
+        worker.wait_until("a successor that loads", lambda: worker.processes("loading"))
+        jobs = [worker.submit("Short."), worker.submit("Short.")]
+        worker.wait_until("both at work", lambda: len(worker.processes("busy")) == 2)
+        with Celery(broker=redis_url, set_as_current=False) as app:
+            shrink = partial(app.control.pool_shrink, 1, destination=[worker.node], reply=True)
+            assert "will shrink" in str(shrink(timeout=5))
+            assert "keeps one child" in str(shrink(timeout=5))
+        for job in jobs:
+            assert_each_spoken_once(worker.wait_for(job))
+        worker.wait_until("one child", lambda: [one.pid for one in worker.processes()] == [stays])
+        assert worker.record.failure is None
         assert worker.stop() == 0
 
 

@@ -177,6 +177,30 @@ def test_where_two_do_not_fit_the_old_one_leaves_first() -> None:
     assert handovers.due(1.0) == [SECOND]
 
 
+def test_a_slot_that_is_given_up_has_no_successor_and_bars_nobody() -> None:
+    handovers = Handovers()
+    for leaver in (SECOND, FIRST):
+        handovers.ask(leaver, 0.0)
+    handovers.begin(SECOND, 22, 0.0)
+    handovers.give_up(1, [SECOND])
+    assert handovers.leaving == {SECOND.pid}
+    assert handovers.gone(22, 1.0) is None
+    assert handovers.due(1.0) == [], "one at a time on a device"
+    assert handovers.gone(SECOND.pid, 2.0) is None
+    assert handovers.due(2.0) == [FIRST]
+
+
+def test_a_slot_that_is_given_up_while_it_is_refilled_bars_nobody() -> None:
+    handovers = Handovers()
+    handovers.ask(SECOND, 0.0)
+    handovers.leave_first(SECOND)
+    handovers.ask(FIRST, 0.0)
+    handovers.gone(SECOND.pid, 1.0)
+    assert handovers.due(1.0) == []
+    handovers.give_up(1, [])
+    assert handovers.due(1.0) == [FIRST]
+
+
 class AnyOrder(RuleBasedStateMachine):
     """Whatever happens in whatever order, a device has one hand-over at most."""
 
