@@ -35,8 +35,9 @@ def wait_until(holds: Callable[[], bool], seconds: float = 30.0, what: str = "co
 class Valkey:
     """One server process with an append-only file, durable as shipped."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *flags: str) -> None:
         self.folder = folder
+        self._flags = flags
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self.process: subprocess.Popen[bytes] | None = None
@@ -49,6 +50,7 @@ class Valkey:
                 *("--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)),
                 *("--appendonly", "yes", "--appendfsync", "always", "--save", ""),
                 *("--maxmemory-policy", "noeviction"),
+                *self._flags,
             ],
             stdout=subprocess.DEVNULL,
         )

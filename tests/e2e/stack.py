@@ -82,6 +82,11 @@ class Stack:
             if file.exists()
         )
 
+    @property
+    def redis_url(self) -> str:
+        """Of the Redis that it started."""
+        return (self.home / "redis.url").read_text("utf-8").strip()
+
     def pid(self, part: str) -> int:
         """The process of a part now."""
         return int(json.loads((self.home / "pids.json").read_text())[part])

@@ -62,7 +62,7 @@ def hurt(
     """Kill something once a job is ``ready`` for it, and watch; gives the items as they ended."""
     endings = counter(stack, "voicemill_items_total")
     job_id = stack.submit(lines)
-    with Watcher(stack.home, job_id) as watcher:
+    with Watcher(stack.redis_url, job_id) as watcher:
         ready(job_id)
         looks = len(watcher.looks)
         kill()

@@ -28,10 +28,10 @@ class Watcher:
     the store is away. What it finds wrong is raised when the block ends.
     """
 
-    def __init__(self, home: Path, job_id: str) -> None:
+    def __init__(self, url: str, job_id: str) -> None:
         self.looks: list[int] = []
         """Endings that were known after each look."""
-        self._home = home
+        self._url = url
         self._job_id = job_id
         self._ended: dict[int, Item] = {}
         self._marks: dict[Path, tuple[int, ...]] = {}
@@ -55,8 +55,7 @@ class Watcher:
         self._watching.result()
 
     def _watch(self) -> None:
-        url = (self._home / "redis.url").read_text("utf-8").strip()
-        with closing(Store.connect(url)) as store:
+        with closing(Store.connect(self._url)) as store:
             while not self._stopping.is_set():
                 began = time.monotonic()
                 with suppress(StoreUnavailableError):
