@@ -125,6 +125,7 @@ class Child:
 
         ``max_tasks`` and ``max_memory_kib`` are Celery's own limits.
         """
+        self._try_engine()
         now = self._vitals.measure(
             poisoned=self._synthesizer.poisoned,
             requested=self._orders.recycles > self._orders_at_start.recycles,
@@ -145,6 +146,16 @@ class Child:
             ask = self._wish(reason)
         drains, self._drains = self._drains, self._orders.drain
         return Wishes(ask=ask, drain=None if drains == self._drains else self._drains)
+
+    def _try_engine(self) -> None:
+        """Where items in a row failed: if the engine still speaks, it was the items."""
+        most = self._policy.max_errors
+        failed = self._vitals.tally.errors_in_a_row
+        if most is None or failed < most or self._synthesizer.poisoned:
+            return
+        if still_speaks(self._engine, self._capabilities):
+            logger.warning("%d items in a row failed, though the engine speaks", failed)
+            self._vitals.tally.clear_errors()
 
     def leave(self) -> None:
         """Take no more work; the process ends after this."""
@@ -290,3 +301,14 @@ def warm_up(engine: Engine, capabilities: Capabilities) -> float:
             raise spoken
         audio.check(spoken)
     return seconds
+
+
+def still_speaks(engine: Engine, capabilities: Capabilities) -> bool:
+    """Whether an engine that has failed says what it could say when it was warm."""
+    try:
+        warm_up(engine, capabilities)
+    # An engine may raise anything.
+    except Exception:
+        logger.exception("the engine does not speak any more")
+        return False
+    return True

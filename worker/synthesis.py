@@ -183,11 +183,12 @@ class Synthesizer:
     def _speak(self, job_id: str, work: Sequence[tuple[Attempt, Segment]]) -> None:
         if not work:
             return
-        first = work[0][0].item
+        items = [attempt.item for attempt, _ in work]
         began = time.perf_counter()
-        spoken = self._call_engine([segment for _, segment in work], first)
+        spoken = self._call_engine([segment for _, segment in work], items[0])
         seconds = time.perf_counter() - began
-        self._vitals.tally.note_call(job_id, first.index, spoken)
+        indexes = [item.index for item in items]
+        self._vitals.tally.note_call(job_id, list(zip(indexes, spoken, strict=True)))
         sounds = [one for one in spoken if not isinstance(one, VoicemillError)]
         # What failed took its time too, and gave no audio to set against it.
         if len(sounds) == len(work):

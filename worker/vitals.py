@@ -32,18 +32,22 @@ class Tally:
         """Items for which the engine gave nothing but errors of its own since it last spoke."""
         return len(self._failed_items)
 
-    def note_call(self, job_id: str, index: int, results: Sequence[object]) -> None:
-        """The engine was called for an item of a job.
+    def note_call(self, job_id: str, results: Sequence[tuple[int, object]]) -> None:
+        """The engine was called for items of a job: what came of each, by index.
 
         What is the text's fault says nothing of the engine, nor does the same item failing again.
         """
-        errors = [result for result in results if isinstance(result, VoicemillError)]
-        if self.tasks and any(isinstance(error, OutOfMemoryError) for error in errors):
+        errors = [(at, one) for at, one in results if isinstance(one, VoicemillError)]
+        if self.tasks and any(isinstance(error, OutOfMemoryError) for _, error in errors):
             self.out_of_memory = True
         if len(errors) < len(results):
             self._failed_items.clear()
-        elif any(error.retryable for error in errors):
-            self._failed_items.add((job_id, index))
+            return
+        self._failed_items |= {(job_id, at) for at, error in errors if error.retryable}
+
+    def clear_errors(self) -> None:
+        """They were not the engine's."""
+        self._failed_items.clear()
 
 
 class Vitals:

@@ -92,17 +92,36 @@ def test_a_child_that_has_grown_slow_is_replaced(tmp_path: Path, redis_url: str)
 
 @pytest.mark.full
 @pytest.mark.parametrize(("max_errors", "recycles"), [("3", {"errors": 1}), ("off", {})])
-def test_an_engine_that_fails_for_one_item_after_another_is_replaced(
+def test_an_engine_that_does_not_speak_any_more_is_replaced(
     max_errors: str, recycles: dict[str, int], tmp_path: Path, redis_url: str
 ) -> None:
-    lines = [*["{tone:fail} Line."] * 3, *LINES]
-    env = {"VOICEMILL_MAX_ERRORS": max_errors, "VOICEMILL_MAX_ATTEMPTS": "1", **ONE_BY_ONE}
-    with SoloWorker(redis_url, tmp_path, **env) as worker:
-        items = worker.wait_for(worker.submit(*lines))
+    limits = {"VOICEMILL_MAX_ERRORS": max_errors, "VOICEMILL_MAX_ATTEMPTS": "1"}
+    with SoloWorker(redis_url, tmp_path, **limits, **tone(fail="always")) as worker:
+        old = worker.the_child()
+        job_id = worker.submit(*["Line."] * 3)
+        worker.wait_until("its end", lambda: worker.has_ended(job_id))
+        assert {item.status for item in worker.store.items(job_id)} == {ItemStatus.FAILED}
         worker.wait_until("the recycles", lambda: worker.recycles() == recycles)
+        worker.wait_until("a child", lambda: worker.processes("ready"))
+        assert (worker.the_child()["pid"] != old["pid"]) is bool(recycles)
+        assert worker.stop() == 0
+
+
+@pytest.mark.full
+def test_texts_that_fail_in_a_row_replace_no_engine_that_speaks(
+    tmp_path: Path, redis_url: str
+) -> None:
+    lines = [*["{tone:fail} Line."] * 7, *LINES]
+    env = {"VOICEMILL_MAX_ERRORS": "3", "VOICEMILL_MAX_ATTEMPTS": "2", **ONE_BY_ONE}
+    with SoloWorker(redis_url, tmp_path, **env) as worker:
+        old = worker.the_child()
+        items = worker.wait_for(worker.submit(*lines))
+        assert "though the engine speaks" in worker.log
+        assert worker.recycles() == {}
+        assert worker.the_child()["pid"] == old["pid"]
         assert worker.stop() == 0
     assert [item.status for item in items] == [
-        *[ItemStatus.FAILED] * 3,
+        *[ItemStatus.FAILED] * 7,
         *[ItemStatus.SUCCEEDED] * len(LINES),
     ]
 

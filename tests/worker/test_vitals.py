@@ -7,27 +7,38 @@ import pytest
 from voicemill.errors import NoSpeakableTextError, SynthesisError
 from worker.vitals import Tally
 
-FAILS = [SynthesisError("The engine failed.")]
-REFUSES = [NoSpeakableTextError("Nothing to speak.")]
-SPEAKS = ["audio"]
+FAILS = SynthesisError("The engine failed.")
+REFUSES = NoSpeakableTextError("Nothing to speak.")
+SPEAKS = "audio"
 
 
 @pytest.mark.parametrize(
     ("calls", "errors"),
     [
-        ([(0, FAILS), (1, FAILS), (2, FAILS)], 3),
-        ([(0, FAILS), (0, FAILS), (0, FAILS)], 1),
-        ([(0, FAILS), (1, FAILS), (0, FAILS), (1, FAILS)], 2),
-        ([(0, FAILS), (1, FAILS), (2, SPEAKS), (3, FAILS)], 1),
-        ([(0, FAILS), (1, FAILS + SPEAKS)], 0),
-        ([(0, FAILS), (1, REFUSES)], 1),
+        ([[(0, FAILS)], [(1, FAILS)], [(2, FAILS)]], 3),
+        ([[(0, FAILS), (1, FAILS), (2, FAILS)]], 3),
+        ([[(0, FAILS)], [(0, FAILS)], [(0, FAILS)]], 1),
+        ([[(0, FAILS)], [(1, FAILS)], [(0, FAILS)], [(1, FAILS)]], 2),
+        ([[(0, FAILS)], [(1, FAILS)], [(2, SPEAKS)], [(3, FAILS)]], 1),
+        ([[(0, FAILS)], [(1, FAILS), (2, SPEAKS)]], 0),
+        ([[(0, FAILS)], [(1, REFUSES), (2, FAILS)]], 2),
     ],
-    ids=["each another", "one again", "two by turns", "one spoken", "half a call", "a bad text"],
+    ids=[
+        "each",
+        "one call",
+        "one again",
+        "two by turns",
+        "one spoken",
+        "half a call",
+        "a bad text",
+    ],
 )
 def test_items_for_which_the_engine_failed_are_counted_once_each_until_it_speaks(
-    calls: list[tuple[int, list[object]]], errors: int
+    calls: list[list[tuple[int, object]]], errors: int
 ) -> None:
     tally = Tally()
-    for index, results in calls:
-        tally.note_call("job_1", index, results)
+    for call in calls:
+        tally.note_call("job_1", call)
     assert tally.errors_in_a_row == errors
+    tally.clear_errors()
+    assert tally.errors_in_a_row == 0
