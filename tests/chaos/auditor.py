@@ -60,11 +60,11 @@ def audit(stack: Stack, log: ClientLog, outputs: Path, most_attempts: int) -> Co
     ends: Counter[str] = Counter()
     for job_id in jobs:
         mine = [one for one in sent if one.job == job_id]
-        items = stack.items(job_id)
+        job, items = stack.job(job_id), stack.items(job_id)
         assert [item["index"] for item in items] == [one.index for one in mine]
         for one, item in zip(mine, items, strict=True):
             assert item["status"] in one.may_end, (one, item)
-            assert item["attempts"] <= most_attempts, item
+            assert item["attempts"] <= most_attempts * job["run"], item
             if item["status"] == "failed":
                 assert item["error"]["code"], item
             if item["status"] == "succeeded":
@@ -73,7 +73,7 @@ def audit(stack: Stack, log: ClientLog, outputs: Path, most_attempts: int) -> Co
                 judge(path, item, one.text)
                 assert path not in recorded, f"{path} is the audio of two items"
                 recorded.add(path)
-        assert_counted(stack.job(job_id), items)
+        assert_counted(job, items)
         ends.update(item["status"] for item in items)
     assert sum(ends.values()) == len(sent)
     assert_nothing_else(outputs, recorded)

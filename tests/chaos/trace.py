@@ -54,8 +54,11 @@ def commands(file: BinaryIO) -> Iterator[list[bytes]]:
             continue
         words = []
         for _ in range(int(head[1:])):
-            size = int(file.readline()[1:] or -1)
-            words.append(file.read(size + 2)[:-2] if size >= 0 else b"")
+            size = int(file.readline()[1:] or 0)
+            word = file.read(size + 2)
+            if len(word) < size + 2:
+                return
+            words.append(word[:-2])
         yield words
 
 
