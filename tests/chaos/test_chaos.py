@@ -115,10 +115,10 @@ class Run:
 
     def round(self, number: int, bursts: list[Burst]) -> None:
         """One round of jobs and faults; the stack is new after it."""
-        plain = self._submit([f"Line {number}.{n}." for n in range(PLAIN)], "succeeded")
         stopped = self._submit(
             [f"Stop {number}.{n}." for n in range(STOPPED)], "succeeded", "cancelled"
         )
+        plain = self._submit([f"Line {number}.{n}." for n in range(PLAIN)], "succeeded")
         self._submit(
             [f"Now {number}.{n}." for n in range(NOW)], "succeeded", job_class="interactive"
         )

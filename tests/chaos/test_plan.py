@@ -21,9 +21,7 @@ def test_each_round_has_as_many_faults_as_asked_for(can_fill: bool) -> None:
         assert all(1 <= len(burst.faults) == len(burst.pauses) <= BURST for burst in bursts)
 
 
-def test_nothing_that_all_wait_for_is_away_for_long_and_some_are_frozen_beyond_their_lease() -> (
-    None
-):
+def test_what_all_wait_for_is_back_soon_and_some_are_frozen_beyond_their_lease() -> None:
     rounds = plan(7, 20, 10, can_fill=True)
     faults = [fault for bursts in rounds for burst in bursts for fault in burst.faults]
     for fault in faults:

@@ -50,16 +50,20 @@ def commands(file: BinaryIO) -> Iterator[list[bytes]]:
     The form is that of requests: https://valkey.io/topics/protocol
     """
     while head := file.readline():
-        if not head.startswith(b"*"):
-            continue
         words = []
-        for _ in range(int(head[1:])):
-            size = int(file.readline()[1:] or 0)
+        for _ in range(number(head)):
+            size = number(file.readline())
             word = file.read(size + 2)
             if len(word) < size + 2:
                 return
             words.append(word[:-2])
-        yield words
+        if head.endswith(b"\n"):
+            yield words
+
+
+def number(line: bytes) -> int:
+    """What follows the first byte of a whole line."""
+    return int(line[1:]) if line.endswith(b"\n") else 0
 
 
 def check(folder: Path) -> Trace:
