@@ -115,9 +115,11 @@ class ChildPool(asynpool.AsynPool):
         self._hub = hub
         super().register_with_event_loop(hub)
         # Celery does this for later children alone: it limits how long they load, and we do not
-        # wait for that at a stop.
+        # wait for that at a stop. It calls this again when a broker that was lost is back, and
+        # children that have loaded by then do not say so twice.
         for child in self._pool:
-            self.on_process_up(child)
+            if child.pid not in self._loaded:
+                self.on_process_up(child)
         # The consumer is open by now; no message may come while no child takes it.
         hub.call_soon(self._show)
 

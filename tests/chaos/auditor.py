@@ -3,81 +3,73 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
-from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import soundfile
 
-from tests.e2e.stack import Stack
+from tests.chaos.client import Sent, Tenant
 from tests.support import wait_until
+from voicemill.storage import MARKER
 from worker.engines.tone import pitch, seconds
 
+ENDED = {"completed", "failed", "cancelled", "expired"}
 PITCH_TOLERANCE = 0.015
 """Half of the way to the next pitch that another text may have."""
 SECONDS_TOLERANCE = 0.02
 SWEPT_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """One item as its client wrote it down when the job was accepted."""
-
-    job: str
-    index: int
-    text: str
-    may_end: tuple[str, ...]
-
-
-class ClientLog:
-    """A file with a line for each item that was accepted."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def write(self, job: str, texts: list[str], *may_end: str, first: int = 0) -> None:
-        """A job was accepted; its items may end in these states."""
-        with self._path.open("a", encoding="utf-8") as file:
-            for index, text in enumerate(texts, first):
-                file.write(json.dumps(asdict(Sent(job, index, text, may_end))) + "\n")
-
-    def read(self) -> list[Sent]:
-        """All of it."""
-        lines = self._path.read_text("utf-8").splitlines()
-        records = map(json.loads, lines)
-        return [Sent(**{**record, "may_end": tuple(record["may_end"])}) for record in records]
-
-
-def audit(stack: Stack, log: ClientLog, outputs: Path, most_attempts: int) -> Counter[str]:
+def audit(
+    tenants: Sequence[Tenant], sent: Sequence[Sent], outputs: Path, most_attempts: int
+) -> Counter[str]:
     """Every item has one end that it may have, every success its own sound; gives the ends."""
-    sent = log.read()
-    jobs = list(dict.fromkeys(one.job for one in sent))
     recorded: set[Path] = set()
     ends: Counter[str] = Counter()
-    for job_id in jobs:
-        mine = [one for one in sent if one.job == job_id]
-        job, items = stack.job(job_id), stack.items(job_id)
-        assert [item["index"] for item in items] == [one.index for one in mine]
-        for one, item in zip(mine, items, strict=True):
-            assert item["status"] in one.may_end, (one, item)
-            assert item["attempts"] <= most_attempts * job["run"], item
-            if item["status"] == "failed":
-                assert item["error"]["code"], item
-            if item["status"] == "succeeded":
-                assert (item["attempts"] >= 1, item["error"]) == (True, None), item
-                path = Path(item["audio_path"])
-                judge(path, item, one.text)
-                assert path not in recorded, f"{path} is the audio of two items"
-                recorded.add(path)
-        assert_counted(job, items)
-        ends.update(item["status"] for item in items)
+    for tenant in tenants:
+        jobs = groupby((one for one in sent if one.tenant == tenant.name), lambda one: one.job)
+        mine = {job_id: list(items) for job_id, items in jobs}
+        assert sorted(tenant.jobs()) == sorted(mine), f"the jobs of {tenant.name}"
+        for job_id, texts in mine.items():
+            items = tenant.items(job_id)
+            assert_ended(tenant.job(job_id), items, texts, most_attempts)
+            for one, item in zip(texts, items, strict=True):
+                if item["status"] == "succeeded":
+                    path = Path(item["audio_path"])
+                    judge(path, item, one.text)
+                    assert path not in recorded, f"{path} is the audio of two items"
+                    recorded.add(path)
+            ends.update(item["status"] for item in items)
     assert sum(ends.values()) == len(sent)
     assert_nothing_else(outputs, recorded)
     return ends
+
+
+def assert_ended(
+    job: dict[str, Any],
+    items: Sequence[dict[str, Any]],
+    sent: Sequence[Sent],
+    most_attempts: int,
+) -> None:
+    """A job has its items and no other, each has ended as it may, and the counters say so."""
+    assert job["status"] in ENDED, job
+    assert [item["index"] for item in items] == [one.index for one in sent]
+    for one, item in zip(sent, items, strict=True):
+        assert item["status"] in one.may_end, (one, item)
+        assert item["attempts"] <= most_attempts * job["run"], item
+        if item["status"] in {"succeeded", "failed"}:
+            assert item["attempts"] >= 1, item
+            assert (item["error"] is None) == (item["status"] == "succeeded"), item
+    by_status = Counter(item["status"] for item in items)
+    counts = job["request_counts"]
+    assert counts["total"] == len(items)
+    assert counts["completed"] == by_status["succeeded"], (counts, by_status)
+    for status in ("failed", "cancelled", "expired", "queued", "in_progress"):
+        assert counts[status] == by_status[status], (counts, by_status)
 
 
 def judge(path: Path, item: dict[str, Any], text: str) -> None:
@@ -97,25 +89,11 @@ def loudest_hz(samples: np.ndarray, rate: int) -> float:
     return float(np.argmax(spectrum)) * rate / padded
 
 
-def assert_counted(job: dict[str, Any], items: Collection[dict[str, Any]]) -> None:
-    """The counters of a job say what its items do."""
-    by_status = Counter(item["status"] for item in items)
-    counts = job["request_counts"]
-    assert counts["total"] == len(items)
-    assert counts["completed"] == by_status["succeeded"], (counts, by_status)
-    assert counts["failed"] == by_status["failed"], (counts, by_status)
-    assert counts["queued"] == counts["in_progress"] == 0
-
-
 def assert_nothing_else(outputs: Path, recorded: Collection[Path]) -> None:
     """No file is there that no record points to, once those that were swept are gone."""
 
     def others() -> set[Path]:
-        return {path for job in outputs.glob("job_*") for path in files_in(job)} ^ set(recorded)
+        found = {path for path in outputs.rglob("*") if path.is_file() or path.is_symlink()}
+        return (found - {outputs / MARKER}) ^ set(recorded)
 
     wait_until(lambda: not others(), SWEPT_SECONDS, f"the end of {sorted(others())[:5]}")
-
-
-def files_in(folder: Path) -> Iterator[Path]:
-    """Every file below it."""
-    return (path for path in folder.rglob("*") if path.is_file())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 import signal
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psutil
@@ -15,21 +15,24 @@ from tests.chaos.plan import Burst, Fault
 from tests.chaos.proxy import Proxy
 from tests.e2e.stack import Stack, alive
 from tests.support import Valkey, wait_until
+from voicemill.errors import StoreUnavailableError
+from voicemill.store import Store
 
-AWAY_SECONDS = (0.0, 1.5)
-"""How long a server that was ended stays so."""
+TARGET_SECONDS = 60.0
+"""How long a part may be away before there is one to hurt."""
+OUTLAST_TRIES = 5
+"""A child that was between two batches has no lease to lose."""
 BALLAST_BYTES = 2**20
 
 
 class Hands:
     """They reach every process of a stack, its server, the wire to that, and its disk."""
 
-    def __init__(self, stack: Stack, server: Valkey, wire: Proxy, disk: Path, seed: int) -> None:
+    def __init__(self, stack: Stack, server: Valkey, wire: Proxy, disk: Path) -> None:
         self._stack = stack
         self._server = server
         self._wire = wire
         self._ballast = disk / "ballast"
-        self._chance = random.Random(seed)
         self._thawing: list[threading.Timer] = []
 
     def do(self, burst: Burst) -> None:
@@ -54,10 +57,17 @@ class Hands:
                 self._wire.slow(fault.seconds)
             case "fill":
                 self._fill(fault.seconds)
+            case "outlast":
+                self._outlast(fault)
             case "freeze":
-                self._freeze(fault)
-            case "kill" | "term":
-                self._end(fault)
+                process = self._hurt(fault, self._processes, psutil.Process.suspend)
+                self._thaw_later(process, fault.seconds)
+            case "kill" | "term" if fault.part == "redis":
+                self._end_server(fault)
+            case "kill":
+                self._hurt(fault, self._processes, psutil.Process.kill)
+            case "term":
+                self._hurt(fault, self._processes, psutil.Process.terminate)
 
     def _fill(self, seconds: float) -> None:
         try:
@@ -68,61 +78,78 @@ class Hands:
         finally:
             self._ballast.unlink()
 
-    def _freeze(self, fault: Fault) -> None:
-        def freeze() -> bool:
-            process = self._pick(fault.part)
-            if process is None:
-                return False
-            with suppress(psutil.NoSuchProcess):
-                process.suspend()
-                timer = threading.Timer(fault.seconds, thaw, [process])
-                timer.start()
-                self._thawing.append(timer)
-                return True
-            return False
+    def _outlast(self, fault: Fault) -> None:
+        """Freeze a child in mid-batch until others have what it held, with nobody else hurt."""
+        self.rest()
+        before = self._reaped()
+        for _ in range(OUTLAST_TRIES):
+            process = self._hurt(fault, self._busy_children, psutil.Process.suspend)
+            self._thaw_later(process, fault.seconds)
+            self.rest()
+            if self._reaped() > before:
+                return
+        raise AssertionError(f"no lease ran out: {fault}")
 
-        wait_until(freeze, 60, f"somebody to {fault}")
+    def _reaped(self) -> float:
+        return self._stack.counter("voicemill_leases_reaped_total")
 
-    def _end(self, fault: Fault) -> None:
-        if fault.part == "redis":
-            self._end_server(fault)
-            return
-        sign = signal.SIGKILL if fault.deed == "kill" else signal.SIGTERM
-
-        def end() -> bool:
-            process = self._pick(fault.part)
-            if process is None:
-                return False
-            with suppress(psutil.NoSuchProcess):
-                process.send_signal(sign)
-                return True
-            return False
-
-        wait_until(end, 60, f"somebody to {fault}")
+    def _thaw_later(self, process: psutil.Process, seconds: float) -> None:
+        timer = threading.Timer(seconds, thaw, [process])
+        timer.start()
+        self._thawing.append(timer)
 
     def _end_server(self, fault: Fault) -> None:
         process = self._server.process
         assert process is not None
         if fault.deed == "term":
-            process.terminate()
+            process.send_signal(signal.SIGTERM)
             process.wait(30)
         self._server.stop()
-        time.sleep(self._chance.uniform(*AWAY_SECONDS))
+        time.sleep(fault.seconds)
         self._server.start()
 
-    def _pick(self, part: str) -> psutil.Process | None:
-        """A process of this part that is there and not frozen."""
-        with suppress(psutil.NoSuchProcess, KeyError, FileNotFoundError):
-            if part == "redis":
-                assert self._server.process is not None
-                found = [psutil.Process(self._server.process.pid)]
-            elif part == "child":
-                found = children_of(self._stack.pid("worker"))
-            else:
-                found = [psutil.Process(self._stack.pid(part))]
-            able = [one for one in found if alive(one) and one.status() != psutil.STATUS_STOPPED]
-            return self._chance.choice(able) if able else None
-        return None
+    def _hurt(
+        self,
+        fault: Fault,
+        processes: Callable[[str], list[psutil.Process]],
+        deed: Callable[[psutil.Process], None],
+    ) -> psutil.Process:
+        """Do it to one process of the part, which may have to come up first; gives that."""
+        hurt: list[psutil.Process] = []
+
+        def do() -> bool:
+            with suppress(psutil.NoSuchProcess, KeyError, FileNotFoundError):
+                found = [one for one in processes(fault.part) if can_be_hurt(one)]
+                if found:
+                    chosen = found[fault.pick % len(found)]
+                    deed(chosen)
+                    hurt.append(chosen)
+            return bool(hurt)
+
+        wait_until(do, TARGET_SECONDS, f"somebody to {fault}")
+        return hurt[0]
+
+    def _processes(self, part: str) -> list[psutil.Process]:
+        if part == "redis":
+            assert self._server.process is not None
+            return [psutil.Process(self._server.process.pid)]
+        if part == "child":
+            return children_of(self._stack.pid("worker"))
+        return [psutil.Process(self._stack.pid(part))]
+
+    def _busy_children(self, part: str) -> list[psutil.Process]:
+        try:
+            with closing(Store.connect(self._server.url)) as store:
+                workers = store.snapshot().workers
+        except StoreUnavailableError:
+            return []
+        busy = {
+            one["pid"]
+            for worker in workers
+            for one in worker["processes"]
+            if one["state"] == "busy"
+        }
+        return [one for one in self._processes(part) if one.pid in busy]
 
 
 def children_of(worker: int) -> list[psutil.Process]:
@@ -132,6 +159,11 @@ def children_of(worker: int) -> list[psutil.Process]:
         for one in psutil.Process(worker).children()
         if alive(one) and "spawn_main" in " ".join(one.cmdline())
     ]
+
+
+def can_be_hurt(process: psutil.Process) -> bool:
+    """True for a process that is there and not frozen."""
+    return alive(process) and process.status() != psutil.STATUS_STOPPED
 
 
 def thaw(process: psutil.Process) -> None:

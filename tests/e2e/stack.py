@@ -17,6 +17,7 @@ import httpx
 import psutil
 import pytest
 from celery import Celery
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support import wait_until
 from voicemill.queue import SYNTHESIZE, queue_name
@@ -26,12 +27,85 @@ ROOT = Path(__file__).resolve().parents[2]
 READY_SECONDS = 90.0
 
 
-class Stack:
+class Client:
+    """Sends requests to a stack, again and again while its API is away."""
+
+    def __init__(self, url: str = "", headers: Mapping[str, str] | None = None) -> None:
+        self.url = url
+        self._headers = headers
+
+    def logs(self) -> str:
+        """What to show when nothing is answered."""
+        return ""
+
+    def submit(self, texts: list[str], **fields: Any) -> str:
+        """Send a job; gives its id. Waits for an API that is away."""
+        body = {"inputs": [{"input": text} for text in texts], **fields}
+        answer = self.request("POST", "/v1/jobs", json=body)
+        assert answer.status_code == 202, answer.text
+        job_id: str = answer.json()["id"]
+        return job_id
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        """The job now."""
+        job: dict[str, Any] = self.request("GET", f"/v1/jobs/{job_id}").json()
+        return job
+
+    def wait_for(self, job_id: str, seconds: float = 120) -> dict[str, Any]:
+        """Wait until a job has ended."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            job = self.job(job_id)
+            if job.get("status") in {"completed", "failed", "cancelled", "expired"}:
+                return job
+            time.sleep(0.1)
+        pytest.fail(f"job {job_id} did not end in {seconds} s: {self.job(job_id)}\n{self.logs()}")
+
+    def items(self, job_id: str) -> list[dict[str, Any]]:
+        """Every item of a job."""
+        items: list[dict[str, Any]] = []
+        after = ""
+        while True:
+            path = f"/v1/jobs/{job_id}/items?limit=500" + (f"&after={after}" if after else "")
+            page = self.request("GET", path).json()
+            items += page["data"]
+            if not page["has_more"]:
+                return items
+            after = page["last_id"]
+
+    def counter(self, name: str, **labels: str) -> float:
+        """What a counter of ``/metrics`` has come to, over all samples with these labels."""
+        families = text_string_to_metric_families(self.request("GET", "/metrics").text)
+        return sum(
+            sample.value
+            for family in families
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
+
+    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """One request, sent again while the API is away."""
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                answer = httpx.request(
+                    method, self.url + path, timeout=10, headers=self._headers, **options
+                )
+                if answer.status_code != 503:
+                    return answer
+            except httpx.TransportError:
+                pass
+            if time.monotonic() > deadline:
+                pytest.fail(f"{method} {path} was not answered in 60 s\n{self.logs()}")
+            time.sleep(0.1)
+
+
+class Stack(Client):
     """``scripts/up.py`` and what it started."""
 
     def __init__(self, home: Path, *flags: str, env: Mapping[str, str] | None = None) -> None:
+        super().__init__()
         self.home = home
-        self.url = ""
         self._flags = flags
         self._env = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
         self._process: subprocess.Popen[str] | None = None
@@ -126,55 +200,6 @@ class Stack:
             return httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200
         except httpx.TransportError:
             return False
-
-    def submit(self, texts: list[str], **fields: Any) -> str:
-        """Send a job; gives its id. Waits for an API that is away."""
-        body = {"inputs": [{"input": text} for text in texts], **fields}
-        answer = self.request("POST", "/v1/jobs", json=body)
-        assert answer.status_code == 202, answer.text
-        job_id: str = answer.json()["id"]
-        return job_id
-
-    def job(self, job_id: str) -> dict[str, Any]:
-        """The job now."""
-        job: dict[str, Any] = self.request("GET", f"/v1/jobs/{job_id}").json()
-        return job
-
-    def wait_for(self, job_id: str, seconds: float = 120) -> dict[str, Any]:
-        """Wait until a job has ended."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            job = self.job(job_id)
-            if job.get("status") in {"completed", "failed", "cancelled", "expired"}:
-                return job
-            time.sleep(0.1)
-        pytest.fail(f"job {job_id} did not end in {seconds} s: {self.job(job_id)}\n{self.logs()}")
-
-    def items(self, job_id: str) -> list[dict[str, Any]]:
-        """Every item of a job."""
-        items: list[dict[str, Any]] = []
-        after = ""
-        while True:
-            path = f"/v1/jobs/{job_id}/items?limit=500" + (f"&after={after}" if after else "")
-            page = self.request("GET", path).json()
-            items += page["data"]
-            if not page["has_more"]:
-                return items
-            after = page["last_id"]
-
-    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """One request, sent again while the API is away."""
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                answer = httpx.request(method, self.url + path, timeout=10, **options)
-                if answer.status_code != 503:
-                    return answer
-            except httpx.TransportError:
-                pass
-            if time.monotonic() > deadline:
-                pytest.fail(f"{method} {path} was not answered in 60 s\n{self.logs()}")
-            time.sleep(0.1)
 
 
 def alive(process: psutil.Process) -> bool:

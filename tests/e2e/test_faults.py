@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from tests.e2e.audit import audit
 from tests.e2e.stack import Stack
@@ -45,29 +44,18 @@ def wait_for_some(stack: Stack, job_id: str, least: int) -> None:
     )
 
 
-def counter(stack: Stack, name: str, **labels: str) -> float:
-    """What a counter of ``/metrics`` has come to, over all samples with these labels."""
-    families = text_string_to_metric_families(stack.request("GET", "/metrics").text)
-    return sum(
-        sample.value
-        for family in families
-        for sample in family.samples
-        if sample.name == name and labels.items() <= sample.labels.items()
-    )
-
-
 def hurt(
     stack: Stack, lines: list[str], ready: Callable[[str], object], kill: Callable[[], object]
 ) -> list[dict[str, Any]]:
     """Kill something once a job is ``ready`` for it, and watch; gives the items as they ended."""
-    endings = counter(stack, "voicemill_items_total")
+    endings = stack.counter("voicemill_items_total")
     job_id = stack.submit(lines)
     with Watcher(stack.redis_url, job_id) as watcher:
         ready(job_id)
         looks = len(watcher.looks)
         kill()
         items = audit(stack, job_id, len(lines))
-    assert counter(stack, "voicemill_items_total") - endings == len(lines)
+    assert stack.counter("voicemill_items_total") - endings == len(lines)
     assert 0 < looks < len(watcher.looks)
     assert watcher.looks[looks - 1] < len(lines)
     return items
@@ -126,7 +114,7 @@ def test_an_item_that_crashes_its_child_fails_alone_after_its_attempts(stack: St
 @pytest.mark.full
 def test_a_poisoned_engine_takes_its_child_and_no_other_item(stack: Stack) -> None:
     before = stack.children()
-    recycled = counter(stack, "voicemill_recycles_total", reason="errors")
+    recycled = stack.counter("voicemill_recycles_total", reason="errors")
     job_id = stack.submit([*texts(20), "Broken {tone:poison} now.", *texts(20)])
     items = audit(stack, job_id, 41)
     poisoned = items.pop(20)
@@ -137,7 +125,7 @@ def test_a_poisoned_engine_takes_its_child_and_no_other_item(stack: Stack) -> No
     assert len(retried) < 4, "only those of the same call to the engine"
     assert {item["attempts"] for item in retried} <= {2}
     wait_until(
-        lambda: counter(stack, "voicemill_recycles_total", reason="errors") == recycled + 3,
+        lambda: stack.counter("voicemill_recycles_total", reason="errors") == recycled + 3,
         20,
         "three children that leave",
     )

@@ -1,0 +1,166 @@
+"""What two tenants do with a stack, round after round, while it is hurt."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.chaos.client import Tenant
+from tests.chaos.hands import Hands
+from tests.chaos.plan import Burst, count
+from tests.e2e.stack import Stack
+from tests.e2e.watch import Watcher
+from tests.support import Valkey, wait_until
+from voicemill.errors import StoreUnavailableError
+from voicemill.store import Store
+from voicemill.tenants import Tenant as Account
+from voicemill.tenants import new_api_key
+
+logger = logging.getLogger(__name__)
+
+RESERVE, NOW, STOPPED, SOUND, FAILING = 300, 10, 40, 15, 5
+"""Items: that keep the stack at work when a round was quick; and of each round, those that somebody
+waits for, those of a job that is cancelled, and of one that fails in part and is retried."""
+PAUSE_SECONDS = 0.1
+END_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is done."""
+
+    rounds: int
+    faults: int
+    """Of each round."""
+    items: int
+    """Of all rounds."""
+
+    @property
+    def plain(self) -> int:
+        """Items of a round that all succeed."""
+        return (self.items - RESERVE) // self.rounds - NOW - STOPPED - SOUND - FAILING
+
+    @property
+    def step(self) -> int:
+        """Items that belong to one fault."""
+        return self.plain // (self.faults + 2)
+
+
+class Run:
+    """Jobs of two tenants under faults."""
+
+    def __init__(self, size: Size, stack: Stack, server: Valkey, hands: Hands, log: Path) -> None:
+        self.faults = 0
+        """That fell while items ran."""
+        self._size = size
+        self._stack = stack
+        self._server = server
+        self._hands = hands
+        self._store = Store.connect(server.url)
+        """Tells how far things are, also while the API is away."""
+        self._jobs: list[tuple[Tenant, str]] = []
+        self._began = time.monotonic()
+        self._ann, self._ben = self._tenant("ann", log), self._tenant("ben", log)
+        self._send(self._ben, ([f"Reserve {n}." for n in range(RESERVE)], ("succeeded",)))
+
+    @property
+    def tenants(self) -> list[Tenant]:
+        """Whose jobs they are."""
+        return [self._ann, self._ben]
+
+    def round(self, number: int, bursts: Sequence[Burst]) -> None:
+        """One round of jobs and faults; the stack is new after it."""
+        stopped, plain, failing = self._submit(number)
+        with ThreadPoolExecutor(1) as client, Watcher(self._server.url, plain) as watcher:
+            asked = client.submit(self._ask, stopped, failing)
+            self._fall(bursts)
+            asked.result()
+            seen = watcher.looks[-1]
+        self._hands.rest()
+        logger.warning(
+            "round %d of %d: %d faults; %d of %d items left, %d of this round watched; %.0f s",
+            *(number, self._size.rounds, count(bursts), self._left(), self._size.items, seen),
+            time.monotonic() - self._began,
+        )
+        assert self._stack.stop() == 0
+        self._stack.start()
+
+    def end(self) -> None:
+        """All comes to its end."""
+        for tenant, job in self._jobs:
+            tenant.wait_for(job, END_SECONDS)
+        self._store.close()
+
+    def _tenant(self, name: str, log: Path) -> Tenant:
+        api_key = new_api_key()
+        assert self._store.create_tenant(Account(name), api_key)
+        return Tenant(self._stack, name, api_key, log)
+
+    def _submit(self, number: int) -> tuple[str, str, str]:
+        """The jobs of a round; gives the one to cancel, the large one, and the one to retry."""
+
+        def texts(word: str, size: int) -> list[str]:
+            return [f"{word} {number}.{n}." for n in range(size)]
+
+        stopped = self._send(
+            self._ann, (texts("Stop", STOPPED), ("succeeded", "cancelled")), priority=1
+        )
+        plain = self._send(self._ann, (texts("Line", self._size.plain), ("succeeded",)))
+        self._send(self._ben, (texts("Now", NOW), ("succeeded",)), **{"class": "interactive"})
+        failing = self._send(
+            self._ben,
+            (texts("Half", SOUND), ("succeeded",)),
+            (texts("{tone:fail} Fails", FAILING), ("failed",)),
+            priority=1,
+        )
+        return stopped, plain, failing
+
+    def _send(
+        self, tenant: Tenant, *groups: tuple[Sequence[str], tuple[str, ...]], **fields: object
+    ) -> str:
+        job = tenant.send(*groups, **fields)
+        self._jobs.append((tenant, job))
+        return job
+
+    def _ask(self, stopped: str, failing: str) -> None:
+        """What clients ask for while faults fall: a cancel in mid-job, and another run."""
+        while self._ann.job(stopped)["request_counts"]["completed"] == 0:
+            time.sleep(PAUSE_SECONDS)
+        assert self._ann.request("POST", f"/v1/jobs/{stopped}/cancel").status_code == 200
+        ended = self._ben.wait_for(failing, END_SECONDS)
+        assert ended["request_counts"]["failed"] == FAILING
+        again = self._ben.request("POST", f"/v1/jobs/{failing}/retry?run={ended['run']}")
+        assert again.status_code == 202, again.text
+
+    def _fall(self, bursts: Sequence[Burst]) -> None:
+        """Let faults fall, each burst once enough has ended; they count while something is left."""
+        whole, fallen = self._left(), 0
+        for burst in bursts:
+            self._wait_until_left(whole - max(1, fallen * self._size.step))
+            logger.warning("  %s", ", ".join(map(str, burst.faults)))
+            self._hands.do(burst)
+            fallen += len(burst.faults)
+            if self._left():
+                self.faults += len(burst.faults)
+
+    def _wait_until_left(self, most: int) -> None:
+        wait_until(lambda: self._left() <= most, 120, f"the end of all but {most} items")
+
+    def _left(self) -> int:
+        """Items that have not ended, as soon as the store tells."""
+        counts: list[int] = []
+
+        def look() -> bool:
+            try:
+                jobs = [self._store.job(job) for _, job in self._jobs]
+            except StoreUnavailableError:
+                return False
+            counts.extend(job.counts.queued + job.counts.in_progress for job in jobs)
+            return True
+
+        wait_until(look, 60, "an answer of the store")
+        return sum(counts)
