@@ -20,7 +20,7 @@ help:
 	@echo 'make test      the tests (minutes); test-all: all that CI runs; long: full-size chaos and soak'
 	@echo 'make check     format, lint, types, contracts, licences, known vulnerabilities'
 	@echo 'make bench     the benchmarks; BENCH_FLAGS= for full size'
-	@echo 'make chaos     the tests that kill things'
+	@echo 'make chaos     the tests that hurt a whole stack; CHAOS_SEED=N plans a run again'
 	@echo 'make venv      .venv from the lock; venv-all: with every extra and torch'
 	@echo 'make lock      the locks again from pyproject.toml; UPGRADE=1 takes newer versions'
 	@echo 'make clean     remove .venv, out/, .demo/ and caches'

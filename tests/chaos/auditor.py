@@ -89,11 +89,13 @@ def loudest_hz(samples: np.ndarray, rate: int) -> float:
     return float(np.argmax(spectrum)) * rate / padded
 
 
-def assert_nothing_else(outputs: Path, recorded: Collection[Path]) -> None:
+def assert_nothing_else(
+    outputs: Path, recorded: Collection[Path], seconds: float = SWEPT_SECONDS
+) -> None:
     """No file is there that no record points to, once those that were swept are gone."""
 
     def others() -> set[Path]:
         found = {path for path in outputs.rglob("*") if path.is_file() or path.is_symlink()}
         return (found - {outputs / MARKER}) ^ set(recorded)
 
-    wait_until(lambda: not others(), SWEPT_SECONDS, f"the end of {sorted(others())[:5]}")
+    wait_until(lambda: not others(), seconds, f"the end of {sorted(others())[:5]}")

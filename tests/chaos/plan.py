@@ -16,7 +16,7 @@ Deed = Literal["kill", "term", "freeze", "outlast", "cut", "stall", "slow", "fil
 
 LEASE_SECONDS = 5.0
 """Of the stack that is hurt; a child that is frozen for longer has lost what it held."""
-PAUSE_SECONDS = (0.0, 1.5)
+PAUSE_SECONDS = (0.0, 1.0)
 BURST = 3
 
 

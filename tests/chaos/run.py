@@ -65,7 +65,9 @@ class Run:
         self._jobs: list[tuple[Tenant, str]] = []
         self._began = time.monotonic()
         self._ann, self._ben = self._tenant("ann", log), self._tenant("ben", log)
-        self._send(self._ben, ([f"Reserve {n}." for n in range(RESERVE)], ("succeeded",)))
+        reserve = [f"Reserve {n}." for n in range(RESERVE)]
+        self._sound = [self._send(self._ben, (reserve, ("succeeded",)))]
+        """Jobs of which nothing runs twice."""
 
     @property
     def tenants(self) -> list[Tenant]:
@@ -75,15 +77,17 @@ class Run:
     def round(self, number: int, bursts: Sequence[Burst]) -> None:
         """One round of jobs and faults; the stack is new after it."""
         stopped, plain, failing = self._submit(number)
-        with ThreadPoolExecutor(1) as client, Watcher(self._server.url, plain) as watcher:
+        self._sound += [stopped, plain]
+        watched = [job for job in self._sound if self._left([job])]
+        with ThreadPoolExecutor(1) as client, Watcher(self._server.url, *watched) as watcher:
             asked = client.submit(self._ask, stopped, failing)
             self._fall(bursts)
             asked.result()
             seen = watcher.looks[-1]
         self._hands.rest()
         logger.warning(
-            "round %d of %d: %d faults; %d of %d items left, %d of this round watched; %.0f s",
-            *(number, self._size.rounds, count(bursts), self._left(), self._size.items, seen),
+            "round %d of %d: %d faults, %d endings watched, %d items left, %.0f s",
+            *(number, self._size.rounds, count(bursts), seen, self._left()),
             time.monotonic() - self._began,
         )
         assert self._stack.stop() == 0
@@ -150,16 +154,17 @@ class Run:
     def _wait_until_left(self, most: int) -> None:
         wait_until(lambda: self._left() <= most, 120, f"the end of all but {most} items")
 
-    def _left(self) -> int:
-        """Items that have not ended, as soon as the store tells."""
+    def _left(self, jobs: Sequence[str] = ()) -> int:
+        """Items of these jobs, or of all, that have not ended, as soon as the store tells."""
+        ids = jobs or [job for _, job in self._jobs]
         counts: list[int] = []
 
         def look() -> bool:
             try:
-                jobs = [self._store.job(job) for _, job in self._jobs]
+                found = [self._store.job(job) for job in ids]
             except StoreUnavailableError:
                 return False
-            counts.extend(job.counts.queued + job.counts.in_progress for job in jobs)
+            counts.extend(job.counts.queued + job.counts.in_progress for job in found)
             return True
 
         wait_until(look, 60, "an answer of the store")

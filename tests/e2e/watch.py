@@ -1,4 +1,4 @@
-"""Looks at a job while things happen to it, not only when it has ended."""
+"""Looks at jobs while things happen to them, not only when they have ended."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Watcher:
     the store is away. What it finds wrong is raised when the block ends.
     """
 
-    def __init__(self, url: str, job_id: str) -> None:
+    def __init__(self, url: str, *job_ids: str) -> None:
         self.looks: list[int] = []
         """Endings that were known after each look."""
         self._url = url
-        self._job_id = job_id
-        self._ended: dict[int, Item] = {}
+        self._job_ids = job_ids
+        self._ended: dict[tuple[str, int], Item] = {}
         self._marks: dict[Path, tuple[int, ...]] = {}
         self._stopping = threading.Event()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="watcher")
@@ -68,13 +68,15 @@ class Watcher:
                 self._stopping.wait(max(LEAST_PAUSE_SECONDS, 3 * (time.monotonic() - began)))
 
     def _read(self, store: Store) -> None:
-        after = -1
-        while page := store.items(self._job_id, after=after, limit=PAGE_ITEMS):
-            for item in page:
-                if item.completed_at is not None or item.input.index in self._ended:
-                    first = self._ended.setdefault(item.input.index, item)
-                    assert first == item, f"{first} became {item}"
-            after = page[-1].input.index
+        for job_id in self._job_ids:
+            after = -1
+            while page := store.items(job_id, after=after, limit=PAGE_ITEMS):
+                for item in page:
+                    name = (job_id, item.input.index)
+                    if item.completed_at is not None or name in self._ended:
+                        first = self._ended.setdefault(name, item)
+                        assert first == item, f"{first} became {item}"
+                after = page[-1].input.index
 
     def _look_at(self, audio: ItemAudio) -> None:
         """The file is as recorded; once that is known, that nobody has touched it since."""

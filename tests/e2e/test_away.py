@@ -1,0 +1,89 @@
+"""A worker that was cut off, and a child that was frozen, come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.chaos.proxy import Proxy
+from tests.e2e.solo import SoloWorker, assert_each_spoken_once
+from tests.support import Valkey
+from voicemill.jobs import ItemStatus
+
+pytestmark = pytest.mark.full
+
+LOAD_SECONDS = 3
+LONG = f"{{tone:seconds={LOAD_SECONDS + 1}}} Longer than a child may load."
+TWO_SECONDS = "{tone:seconds=2} Long."
+
+
+@pytest.fixture
+def reconnected(tmp_path: Path, redis_url: str, valkey: Valkey) -> Iterator[SoloWorker]:
+    """A worker whose connections were cut after its child had loaded."""
+    limits = {"VOICEMILL_LOAD_TIMEOUT_SECONDS": str(LOAD_SECONDS)}
+    with (
+        Proxy(valkey.port) as wire,
+        SoloWorker(
+            redis_url, tmp_path, "-l", "INFO", VOICEMILL_REDIS_URL=wire.url, **limits
+        ) as worker,
+    ):
+        wire.cut()
+        worker.wait_until("the way back", lambda: "Connected to redis" in after_loss(worker.log))
+        yield worker
+
+
+def after_loss(log: str) -> str:
+    return log.partition("Connection to broker lost")[2]
+
+
+def begin(worker: SoloWorker, text: str) -> str:
+    """Submit, and wait until it is being spoken; gives the job."""
+    job_id = worker.submit(text)
+    worker.wait_until(
+        "its start", lambda: worker.store.items(job_id)[0].status is ItemStatus.IN_PROGRESS
+    )
+    return job_id
+
+
+def test_children_of_before_are_not_taken_for_loading_ones(reconnected: SoloWorker) -> None:
+    old = reconnected.the_child()
+    assert_each_spoken_once(reconnected.wait_for(reconnected.submit(LONG)))
+    assert reconnected.the_child()["pid"] == old["pid"]
+    # The record of the parent lags behind.
+    reconnected.wait_until(
+        "a child that waits",
+        lambda: [one.pid for one in reconnected.processes("ready")] == [old["pid"]],
+    )
+
+
+def test_a_stop_waits_for_the_batch_in_hand(reconnected: SoloWorker) -> None:
+    job_id = begin(reconnected, TWO_SECONDS)
+    assert reconnected.stop() == 0
+    assert_each_spoken_once(reconnected.store.items(job_id))
+
+
+def test_a_child_that_was_frozen_for_longer_than_its_lease_publishes_nothing(
+    tmp_path: Path, redis_url: str
+) -> None:
+    env = {"VOICEMILL_WORKERS": "2", "VOICEMILL_LEASE_SECONDS": "2"}
+    with SoloWorker(redis_url, tmp_path, **env) as worker:
+        worker.wait_until("two children", lambda: len(worker.processes("ready")) == 2)
+        job_id = begin(worker, TWO_SECONDS)
+        worker.wait_until("who speaks it", lambda: worker.processes("busy"))
+        (speaker,) = worker.processes("busy")
+        frozen = psutil.Process(speaker.pid)
+        frozen.suspend()
+        try:
+            (item,) = worker.wait_for(job_id)
+        finally:
+            frozen.resume()
+        worker.wait_until("its end", lambda: len(worker.processes("ready")) == 2)
+        assert (item.status, item.attempts) == (ItemStatus.SUCCEEDED, 2)
+        assert worker.store.items(job_id) == [item]
+        assert item.audio is not None
+        files = [str(path) for path in tmp_path.rglob("*.wav")]
+        assert files == [item.audio.audio_path]
+        assert frozen.is_running()
