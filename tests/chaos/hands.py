@@ -6,22 +6,21 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
+import redis
 
 from tests.chaos.plan import Burst, Fault
 from tests.chaos.proxy import Proxy
 from tests.e2e.stack import Stack, alive
 from tests.support import Valkey, wait_until
-from voicemill.errors import StoreUnavailableError
-from voicemill.store import Store
 
 TARGET_SECONDS = 60.0
 """How long a part may be away before there is one to hurt."""
 OUTLAST_TRIES = 5
-"""A child that was between two batches has no lease to lose."""
+"""A child whose batch ended as it was frozen has no lease to lose."""
 BALLAST_BYTES = 2**20
 
 
@@ -83,7 +82,7 @@ class Hands:
         self.rest()
         before = self._reaped()
         for _ in range(OUTLAST_TRIES):
-            process = self._hurt(fault, self._busy_children, psutil.Process.suspend)
+            process = self._hurt(fault, self._children_at_work, psutil.Process.suspend)
             self._thaw_later(process, fault.seconds)
             self.rest()
             if self._reaped() > before:
@@ -137,19 +136,15 @@ class Hands:
             return children_of(self._stack.pid("worker"))
         return [psutil.Process(self._stack.pid(part))]
 
-    def _busy_children(self, part: str) -> list[psutil.Process]:
+    def _children_at_work(self, part: str) -> list[psutil.Process]:
+        """Those that hold a task, which no process but the store knows for sure."""
         try:
-            with closing(Store.connect(self._server.url)) as store:
-                workers = store.snapshot().workers
-        except StoreUnavailableError:
+            with redis.Redis.from_url(self._server.url) as client:
+                holders = client.hkeys("voicemill:child_tasks")
+        except redis.RedisError:
             return []
-        busy = {
-            one["pid"]
-            for worker in workers
-            for one in worker["processes"]
-            if one["state"] == "busy"
-        }
-        return [one for one in self._processes(part) if one.pid in busy]
+        pids = {int(name.rpartition(b":")[2]) for name in holders}
+        return [one for one in self._processes(part) if one.pid in pids]
 
 
 def children_of(worker: int) -> list[psutil.Process]:
