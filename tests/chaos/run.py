@@ -22,7 +22,7 @@ from voicemill.tenants import new_api_key
 
 logger = logging.getLogger(__name__)
 
-RESERVE, NOW, STOPPED, SOUND, FAILING = 300, 10, 40, 15, 5
+RESERVE, NOW, STOPPED, SOUND, FAILING = 300, 10, 40, 17, 3
 """Items: that keep the stack at work when a round was quick; and of each round, those that somebody
 waits for, those of a job that is cancelled, and of one that fails in part and is retried."""
 PAUSE_SECONDS = 0.1

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 IS_CI = bool(os.environ.get("CI"))
 SIZE = Size(rounds=3, faults=10, items=1500) if IS_CI else Size(rounds=20, faults=10, items=10_000)
-MOST_ATTEMPTS = 12
+MOST_ATTEMPTS = 5
 OPTIONS = json.dumps({"seconds_per_segment": 0.05})
 DISK_MB = 96 + SIZE.items // 20
 """Room for the audio of all items and what waits for the sweep, above the floor below."""
