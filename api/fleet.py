@@ -128,7 +128,9 @@ def worker_state(worker: WorkerRecord, fleet: Fleet) -> Literal["loading", "read
     if worker.node in fleet.draining:
         return "draining"
     states = {process.state for process in worker.processes}
-    return "ready" if states & {"ready", "busy"} else "loading"
+    if states & {"ready", "busy"}:
+        return "ready"
+    return "draining" if "draining" in states else "loading"
 
 
 def child_body(

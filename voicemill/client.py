@@ -19,17 +19,17 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypedDict, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 import httpx
 
 from voicemill import __version__
+from voicemill.answers import Item, ItemPage, Job, Model, Voice
 from voicemill.errors import Fault, VoicemillError
 
 logger = logging.getLogger(__name__)
@@ -81,69 +81,6 @@ class ServerProblemError(ClientError):
         # One class stands for every problem a server can name, so both are the instance's here.
         self.code = code  # type: ignore[misc]
         self.retryable = status in RETRIED_STATUSES  # type: ignore[misc]
-
-
-class Job(TypedDict):
-    """A job as the server tells it (the fields this side reads)."""
-
-    id: str
-    status: str
-    run: int
-    status_reason: str | None
-    request_counts: dict[str, int]
-    usage: dict[str, float]
-    metadata: dict[str, str]
-
-
-class ItemError(TypedDict):
-    """Why an item has no audio."""
-
-    code: str
-    message: str
-    retryable: bool
-
-
-class Item(TypedDict):
-    """An item as the server tells it (the fields this side reads)."""
-
-    job_id: str
-    custom_id: str
-    index: int
-    status: str
-    attempts: int
-    audio_path: str | None
-    audio_url: str | None
-    sha256: str | None
-    size_bytes: int | None
-    duration_seconds: float | None
-    sample_rate: int | None
-    response_format: str
-    error: ItemError | None
-
-
-class Model(TypedDict):
-    """A model as the server tells it (the fields this side reads)."""
-
-    id: str
-    revision: str
-    live: bool
-
-
-class Voice(TypedDict):
-    """A voice as the server tells it (the fields this side reads)."""
-
-    id: str
-    model: str
-    languages: list[str]
-    description: str
-
-
-@dataclass(frozen=True, slots=True)
-class ItemPage:
-    """Some items of a job, in the job's order."""
-
-    items: list[Item]
-    has_more: bool
 
 
 class Client:

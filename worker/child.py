@@ -111,6 +111,7 @@ class Child:
         outcomes = self._synthesizer.run(task)
         self._vitals.tally.tasks += 1
         self._vitals.tally.items += len(outcomes)
+        self._try_engine()
         if self._storage.trouble is None:
             self._admit_more()
         else:
@@ -125,7 +126,6 @@ class Child:
 
         ``max_tasks`` and ``max_memory_kib`` are Celery's own limits.
         """
-        self._try_engine()
         now = self._vitals.measure(
             poisoned=self._synthesizer.poisoned,
             requested=self._orders.recycles > self._orders_at_start.recycles,
@@ -157,9 +157,9 @@ class Child:
             logger.warning("%d items in a row failed, though the engine speaks", failed)
             self._vitals.tally.clear_errors()
 
-    def leave(self) -> None:
-        """Take no more work; the process ends after this."""
-        reason = self._asked or Reason.REQUESTED
+    def leave(self, *, is_surplus: bool = False) -> None:
+        """Take no more work; the process ends after this. A surplus one has no successor."""
+        reason = "surplus" if is_surplus else self._asked or Reason.REQUESTED
         logger.warning(
             "child %d recycles: %s after %d tasks, %d items, %.0f s, %d MiB",
             os.getpid(),
@@ -171,7 +171,8 @@ class Child:
         )
         self._leaving.set()
         try:
-            self._store.add_metric("voicemill_recycles_total", {"reason": reason})
+            if not is_surplus:
+                self._store.add_metric("voicemill_recycles_total", {"reason": reason})
             self._beat_once()
         except (StoreUnavailableError, StoreRefusedError) as error:
             logger.warning("the recycle could not be noted: %s", error)

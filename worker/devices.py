@@ -53,7 +53,9 @@ class Devices:
         look = self._driver.look()
         holders = {one.uuid: one.processes or {} for one in look.devices}
         for pid, (device, until) in list(self._departed.items()):
-            if pid not in holders.get(device, {}):
+            if device not in holders:
+                continue
+            if pid not in holders[device]:
                 del self._departed[pid]
                 self._held.pop(pid, None)
             elif time.monotonic() > until and pid not in self._held:

@@ -93,6 +93,11 @@ class Handovers:
         return frozenset(self._loading)
 
     @property
+    def promised_bytes(self) -> int:
+        """Host memory that the successors that load now will take."""
+        return sum(one.leaver.wish.footprint.host for one in self._loading.values())
+
+    @property
     def leaving(self) -> frozenset[int]:
         """Pids of the children that were told to leave and are not gone."""
         return frozenset(self._leaving)

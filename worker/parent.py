@@ -67,7 +67,8 @@ class Parent:
         self._warmups: dict[int, float] = {}
         self._processes: list[ProcessRecord] = []
         self._recycles: deque[RecycleRecord] = deque(maxlen=RECYCLES_KEPT)
-        self._failure: str | None = None
+        self._failures: dict[int, str] = {}
+        """Why a slot has no child, or no successor of its child."""
         self._early: dict[int, str] = {}
         self._counts: deque[tuple[str, dict[str, str], float]] = deque()
 
@@ -110,10 +111,14 @@ class Parent:
         self.intake.allow(takers, held)
         self.devices.watch()
 
-    def child_up(self, pid: int) -> None:
-        """A child has loaded its engine."""
+    def child_up(self, slot: int) -> None:
+        """A child of this slot has loaded its engine."""
         self.any_loaded = True
-        self._failure = None
+        self._failures.pop(slot, None)
+
+    def slots_given_up(self, first: int) -> None:
+        """Slots from ``first`` on are no more."""
+        self._failures = {slot: one for slot, one in self._failures.items() if slot < first}
 
     def child_warm(self, pid: int, seconds: float) -> None:
         """How long a child's engine took to load and to speak."""
@@ -145,11 +150,11 @@ class Parent:
             )
             logger.warning("%s", self._early[pid])
 
-    def child_goes(self, pid: int, wish: Wish) -> None:
+    def child_goes(self, pid: int, slot: int, wish: Wish) -> None:
         """A child leaves at once, without a successor."""
         self._note(RecycleRecord(time.time(), pid, None, wish.reason))
         if wish.rots_early:
-            self._failure = (
+            self._failures[slot] = (
                 f"Child {pid} left soon after its start ({wish.reason}); its slot is empty for a "
                 "while, longer each time."
             )
@@ -181,14 +186,16 @@ class Parent:
 
     def handover_failed(self, handover: Handover, exit_code: int | None) -> None:
         """A successor did not come up; the old child goes on."""
-        self._failure = f"Successor {handover.successor} {ending(exit_code)} before it was ready."
+        failure = f"Successor {handover.successor} {ending(exit_code)} before it was ready."
+        self._failures[handover.leaver.slot] = failure
         self._count("voicemill_handover_failures_total", {})
-        logger.error("%s Child %d goes on.", self._failure, handover.leaver.pid)
+        logger.error("%s Child %d goes on.", failure, handover.leaver.pid)
 
-    def load_failed(self, pid: int, exit_code: int | None) -> None:
+    def load_failed(self, pid: int, slot: int, exit_code: int | None) -> None:
         """A child did not come up in a slot that nobody holds."""
-        self._failure = f"Child {pid} {ending(exit_code)} before it was ready; its slot is empty."
-        logger.error("%s", self._failure)
+        failure = f"Child {pid} {ending(exit_code)} before it was ready; its slot is empty."
+        self._failures[slot] = failure
+        logger.error("%s", failure)
 
     def _kill_all(self) -> None:
         pids = {one.pid for one in self._processes}
@@ -213,7 +220,7 @@ class Parent:
             started_at=self._started_at,
             processes=self._processes,
             recycles=list(self._recycles),
-            failure=self._failure,
+            failure=" ".join(self._failures.values()) or None,
             alerts=[*self.devices.alerts, *self._early.values()],
         )
 

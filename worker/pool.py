@@ -81,7 +81,7 @@ class ChildProcess(asynpool.Worker):
                 return None
             request = receive(*args, **kwargs)
             if request and request[0] == LEAVE:
-                child.leave()
+                child.leave(**request[1])
                 sys.exit(billiard.pool.EX_RECYCLE)
             return request
 
@@ -125,10 +125,13 @@ class ChildPool(asynpool.AsynPool):
 
     def tick(self) -> None:
         """Each second: start what waits for its turn, and let the parent see its children."""
+        self._end_hung()
+        self._go_on()
+
+    def _go_on(self) -> None:
         if self._empty_slots():
             self.maintain_pool()
         self._hand_over()
-        self._end_hung()
         self._show()
 
     def on_job_ready(self, *told: Any) -> None:
@@ -148,9 +151,10 @@ class ChildPool(asynpool.AsynPool):
     def on_go(self, pid: int, wish: Wish) -> None:
         """A child leaves at once, because it does harm."""
         child = self._by_pid(pid)
-        if child is not None:
+        # One that was told to leave has been replaced already.
+        if child is not None and pid not in self._handovers.leaving:
             self._handovers.goes(child.index, time.monotonic(), early=wish.rots_early)
-            process.parent().child_goes(pid, wish)
+            process.parent().child_goes(pid, child.index, wish)
 
     def on_pause(self, pid: int) -> None:
         """A child takes no more jobs until it says so."""
@@ -175,24 +179,27 @@ class ChildPool(asynpool.AsynPool):
         """A child has loaded its engine and spoken once; the one it replaces may go."""
         super().on_process_alive(pid)
         self._loaded.add(pid)
-        process.parent().child_up(pid)
         child = self._by_pid(pid)
-        handover = None if child is None else self._handovers.up(pid, child.index)
+        if child is None:
+            return
+        process.parent().child_up(child.index)
+        handover = self._handovers.up(pid, child.index)
         if handover is not None:
             process.parent().handed_over(handover, time.monotonic() - handover.began)
             old = self._by_pid(handover.leaver.pid)
             if old is not None:
                 self._leave(old)
-        self.tick()
+        self._go_on()
 
     def shrink(self, n: int = 1) -> None:
         """Give up the highest slots: their children finish what they hold, and have no successors.
 
-        Raises ``ValueError`` where no child would be left.
+        Raises ``ValueError`` for less than one, and where no child would be left.
         """
-        if n >= self._processes:
+        if not 1 <= n < self._processes:
             raise ValueError("A worker keeps one child. To give it no work, drain the worker.")
         self._processes -= n
+        process.parent().slots_given_up(self._processes)
         surplus = [child for child in self._pool if child.index >= self._processes]
         loading = [child for child in surplus if child in self._waiting_to_start]
         leaving = [child for child in surplus if child not in loading]
@@ -202,16 +209,17 @@ class ChildPool(asynpool.AsynPool):
         for child in loading:
             self._kill_loading(child)
         for child in leaving:
-            self._leave(child)
+            self._leave(child, is_surplus=True)
 
     def _hand_over(self) -> None:
         if self._state != billiard.pool.RUN or self._hub is None:
             return
+        room = process.parent().room
         for leaver in self._handovers.due(time.monotonic()):
-            old = self._by_pid(leaver.pid)
-            if old is None:
+            old, promised = self._by_pid(leaver.pid), self._handovers.promised_bytes
+            if old is None or (promised and not room.is_left_for(leaver, promised)):
                 continue
-            if process.parent().room.is_there_for(leaver):
+            if room.is_there_for(leaver):
                 successor = self._create_worker_process(leaver.slot)
                 self._handovers.begin(leaver, successor.pid, time.monotonic())
             else:
@@ -226,14 +234,14 @@ class ChildPool(asynpool.AsynPool):
         with environment(process.parent().environment_of(slot)):
             return super()._create_worker_process(slot)
 
-    def _leave(self, old: Any) -> None:
+    def _leave(self, old: Any, is_surplus: bool = False) -> None:
         if not old._is_alive():
             return
         if old.inqW_fd in self._active_writes:
-            self._hub.call_later(WRITE_PAUSE_SECONDS, self._leave, old)
+            self._hub.call_later(WRITE_PAUSE_SECONDS, self._leave, old, is_surplus)
             return
         self._stop_writing_to(old)
-        old.inq.put((LEAVE, ()))
+        old.inq.put((LEAVE, {"is_surplus": is_surplus}))
 
     def _stop_writing_to(self, child: Any) -> None:
         self._all_inqueues.discard(child.inqW_fd)
@@ -256,8 +264,7 @@ class ChildPool(asynpool.AsynPool):
 
     def _empty_slots(self) -> list[int]:
         held = {child.index for child in self._pool}
-        missing = max(0, self._processes - len(held))
-        return [slot for slot in range(self._processes) if slot not in held][:missing]
+        return [slot for slot in range(self._processes) if slot not in held]
 
     def _must_wait_for_room(self, slot: int) -> bool:
         leaver = self._waits_for_room.get(slot)
@@ -292,11 +299,12 @@ class ChildPool(asynpool.AsynPool):
         parent, now = process.parent(), time.monotonic()
         self._paused.discard(proc.pid)
         failed = self._handovers.gone(proc.pid, now)
-        if failed is not None:
+        is_held = proc.index < self._processes and self._state == billiard.pool.RUN
+        if is_held and failed is not None:
             parent.handover_failed(failed, proc.exitcode)
-        elif parent.any_loaded and proc.pid not in self._loaded and proc.index < self._processes:
+        elif is_held and parent.any_loaded and proc.pid not in self._loaded:
             self._handovers.failed(proc.index, now)
-            parent.load_failed(proc.pid, proc.exitcode)
+            parent.load_failed(proc.pid, proc.index, proc.exitcode)
         self._loaded.discard(proc.pid)
         parent.child_gone(proc.pid, proc.index, proc.exitcode)
 

@@ -21,8 +21,8 @@ class Reason(StrEnum):
     ERRORS = "errors"
     REQUESTED = "requested"
     MODEL = "model"
-    GPU_MEMORY = "gpu_memory"
     FRAGMENTATION = "fragmentation"
+    GPU_MEMORY = "gpu_memory"
     HOST_MEMORY = "host_memory"
     SLOW = "slow"
     TASKS = "tasks"
@@ -124,14 +124,16 @@ def lowered(limit: int | None, share: float) -> int | None:
 def pressures(policy: Policy, now: Measurements) -> dict[Reason, float]:
     """How near each limit is: 1 means it is reached. Limits that are off do not show."""
     found: dict[Reason, float | None] = {
-        Reason.ERRORS: 1.0
-        if now.poisoned or now.out_of_memory
-        else ratio(now.errors_in_a_row, policy.max_errors),
+        Reason.ERRORS: 1.0 if now.poisoned else ratio(now.errors_in_a_row, policy.max_errors),
         Reason.REQUESTED: 1.0 if now.requested else None,
         Reason.MODEL: None if now.model_is_wanted else 1.0,
-        Reason.GPU_MEMORY: most(used(use, policy.gpu_memory) for use in now.gpu_memory),
         Reason.FRAGMENTATION: wasted(policy, now.cached_memory),
-        Reason.HOST_MEMORY: used(now.host_memory, policy.host_memory),
+        Reason.GPU_MEMORY: 1.0
+        if now.out_of_memory and now.gpu_memory
+        else most(used(use, policy.gpu_memory) for use in now.gpu_memory),
+        Reason.HOST_MEMORY: 1.0
+        if now.out_of_memory and not now.gpu_memory
+        else used(now.host_memory, policy.host_memory),
         Reason.SLOW: ratio(now.slowdown, policy.slowdown),
         Reason.TASKS: most(
             [ratio(now.tasks, policy.max_tasks), ratio(now.items, policy.max_items)]

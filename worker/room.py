@@ -23,6 +23,10 @@ class Room:
         self._devices = devices
         self._until: dict[int, float] = {}
 
+    def is_left_for(self, leaver: Leaver, promised_bytes: int) -> bool:
+        """Whether its successor fits when others that load have what they will take."""
+        return self._lack(leaver, promised_bytes) is None
+
     def is_there_for(self, leaver: Leaver) -> bool:
         """Whether its successor fits beside it; says why not."""
         lack = self._lack(leaver)
@@ -41,6 +45,7 @@ class Room:
             logger.error("slot %d is filled though there is little room: %s", leaver.slot, lack)
         return False
 
-    def _lack(self, leaver: Leaver) -> str | None:
-        free = FreeMemory(memory.available_bytes(), self._devices.free_bytes(leaver.device))
+    def _lack(self, leaver: Leaver, promised_bytes: int = 0) -> str | None:
+        host = memory.available_bytes() - promised_bytes
+        free = FreeMemory(host, self._devices.free_bytes(leaver.device))
         return lack_of_room(leaver.wish.footprint, free)

@@ -55,4 +55,6 @@ class Schedule:
 def next_time(schedule: Schedule, at: float) -> float:
     """``Schedule.next_after``, worked out once: a child asks each second from the same moment."""
     moment = datetime.fromtimestamp(at, schedule.zone)
-    return next(CronSim(schedule.cron, moment)).timestamp()
+    times = (one.timestamp() for one in CronSim(schedule.cron, moment))
+    # In an hour that comes twice, the next time by the clock on the wall may be gone by.
+    return next(time for time in times if time > at)

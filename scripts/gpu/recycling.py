@@ -18,7 +18,8 @@ import httpx
 from scripts.gpu.machine import MIB, CheckError, Machine, Probe
 from scripts.stack.parts import ROOT
 from scripts.stack.stopping import stop
-from voicemill.client import Client, Item
+from voicemill.answers import Item
+from voicemill.client import Client
 from voicemill.settings import PREFIX
 
 EAGER = {

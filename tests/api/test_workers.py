@@ -8,7 +8,7 @@ from flask.testing import FlaskClient
 from tests.api.fleet import Fleet
 from voicemill.errors import WorkerLostError
 from voicemill.store import Store
-from voicemill.workers import ChildRecord, ProcessRecord, RecycleRecord, WorkerRecord
+from voicemill.workers import ChildRecord, ChildState, ProcessRecord, RecycleRecord, WorkerRecord
 
 NODE = "speech@host"
 CHILD = f"{NODE}:7:42"
@@ -148,3 +148,21 @@ def test_what_a_worker_complains_of_degrades_health(client: FlaskClient, store: 
         f"{NODE}: Successor 44 ended with status 3, not ready.",
         f"{NODE}: process 41 ended and still holds memory of GPU-a0",
     ]
+
+
+@pytest.mark.parametrize(
+    ("children", "state"),
+    [
+        (["draining", "busy"], "ready"),
+        (["draining", "loading"], "draining"),
+        (["draining"], "draining"),
+        (["loading"], "loading"),
+        ([], "loading"),
+    ],
+)
+def test_a_worker_is_what_its_children_are(
+    client: FlaskClient, store: Store, children: list[ChildState], state: str
+) -> None:
+    processes = [ProcessRecord(50 + slot, slot, one) for slot, one in enumerate(children)]
+    store.beat_worker("i", WorkerRecord(NODE, 7, "tone", 1000.0, processes=processes), 60)
+    assert client.get(f"/v1/workers/{NODE}").get_json()["state"] == state

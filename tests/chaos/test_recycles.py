@@ -43,7 +43,7 @@ class Parent:
     def semaphores(self) -> int:
         """Its named semaphores; each child has one that counts what was read of it."""
         maps = Path(f"/proc/{self._process.pid}/maps").read_text("utf-8")
-        return maps.count("/sem.mp-")
+        return maps.count("/dev/shm/sem.")
 
     @property
     def zombies(self) -> list[int]:
@@ -74,6 +74,7 @@ def test_hundreds_of_recycles_lose_nothing_and_leave_nothing(
 
         worker.wait_until("settling", lambda: has_come_to(SETTLED), SETTLED * SECONDS_EACH)
         rss, files, semaphores = parent.rss, parent.files, parent.semaphores
+        assert semaphores > 0
         for count in range(SETTLED, RECYCLES + 1, SETTLED):
             worker.wait_until(
                 f"recycle {count}", lambda count=count: has_come_to(count), SETTLED * SECONDS_EACH

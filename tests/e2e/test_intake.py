@@ -154,13 +154,16 @@ def test_a_pool_that_is_told_to_shrink_during_a_hand_over_shrinks_when_the_work_
         jobs = [worker.submit("Short."), worker.submit("Short.")]
         worker.wait_until("both at work", lambda: len(worker.processes("busy")) == 2)
         with Celery(broker=redis_url, set_as_current=False) as app:
-            shrink = partial(app.control.pool_shrink, 1, destination=[worker.node], reply=True)
-            assert "will shrink" in str(shrink(timeout=5))
-            assert "keeps one child" in str(shrink(timeout=5))
+            where = {"destination": [worker.node], "reply": True, "timeout": 5}
+            shrink = partial(app.control.pool_shrink, **where)
+            assert "will shrink" in str(shrink(1))
+            assert "keeps one child" in str(shrink(1))
+            assert "keeps one child" in str(shrink(-1))
         for job in jobs:
             assert_each_spoken_once(worker.wait_for(job))
         worker.wait_until("one child", lambda: [one.pid for one in worker.processes()] == [stays])
         assert worker.record.failure is None
+        assert worker.recycles() == {}, "nobody was replaced"
         assert worker.stop() == 0
 
 

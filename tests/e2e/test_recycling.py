@@ -113,10 +113,12 @@ def test_texts_that_fail_in_a_row_replace_no_engine_that_speaks(
 ) -> None:
     lines = [*["{tone:fail} Line."] * 7, *LINES]
     env = {"VOICEMILL_MAX_ERRORS": "3", "VOICEMILL_MAX_ATTEMPTS": "2", **ONE_BY_ONE}
-    with SoloWorker(redis_url, tmp_path, **env) as worker:
+    with SoloWorker(redis_url, tmp_path, "-l", "INFO", **env) as worker:
         old = worker.the_child()
         items = worker.wait_for(worker.submit(*lines))
-        assert "though the engine speaks" in worker.log
+        before, said, _ = worker.log.partition("though the engine speaks")
+        assert said
+        assert before.count("succeeded in") == 2, "the engine is tried within the third batch"
         assert worker.recycles() == {}
         assert worker.the_child()["pid"] == old["pid"]
         assert worker.stop() == 0
@@ -124,6 +126,22 @@ def test_texts_that_fail_in_a_row_replace_no_engine_that_speaks(
         *[ItemStatus.FAILED] * 7,
         *[ItemStatus.SUCCEEDED] * len(LINES),
     ]
+
+
+@pytest.mark.full
+def test_a_text_that_finds_no_memory_leaves_no_slot_empty(tmp_path: Path, redis_url: str) -> None:
+    env = {"VOICEMILL_MIN_AGE_SECONDS": "60", "VOICEMILL_RETRY_SECONDS": "off"}
+    with SoloWorker(redis_url, tmp_path, **env, **tone(memory_characters=50)) as worker:
+        old = worker.the_child()
+        items = worker.wait_for(worker.submit(*LINES, f"{'A' * 80} {'B' * 80}", *LINES))
+        assert worker.recycles() == {}
+        assert worker.the_child()["pid"] == old["pid"]
+        assert worker.record.failure is None
+        assert worker.stop() == 0
+    failed = items.pop(len(LINES))
+    assert failed.error is not None
+    assert (failed.status, failed.error.code) == (ItemStatus.FAILED, "out_of_memory")
+    assert {item.status for item in items} == {ItemStatus.SUCCEEDED}
 
 
 @pytest.mark.full

@@ -15,7 +15,7 @@ from scripts.gpu.machine import CheckError, Machine, NoDeviceError, Probe
 from scripts.gpu.recycling import check_spoken
 from scripts.gpu_check import Finding, carry_out
 from tests.gpu.stub import CONTEXT_MIB, MIB, StubDriver
-from voicemill.client import Item
+from voicemill.answers import Item
 
 ROOT = Path(__file__).parents[2]
 

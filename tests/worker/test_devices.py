@@ -84,6 +84,11 @@ def test_a_process_that_ended_and_still_holds_memory_is_named_until_it_lets_go(
         devices("departed", stuck.pid, 0)
         devices("watch")
         assert devices("alerts") == [f"process {stuck.pid} ended and still holds memory of GPU-a0"]
+        stub_driver.stop()
+        devices("watch")
+        stub_driver.start()
+        devices("watch")
+        assert devices("alerts") == [f"process {stuck.pid} ended and still holds memory of GPU-a0"]
         stuck.kill()
         devices("watch")
         assert devices("alerts") == []

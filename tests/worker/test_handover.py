@@ -10,13 +10,14 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from worker.handover import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
+    Footprint,
     Handover,
     Handovers,
     Leaver,
     Wish,
 )
 
-FIRST = Leaver(pid=11, slot=0, device="host", wish=Wish("tasks"))
+FIRST = Leaver(pid=11, slot=0, device="host", wish=Wish("tasks", Footprint(host=100)))
 SECOND = Leaver(pid=12, slot=1, device="host", wish=Wish("age"))
 ELSEWHERE = Leaver(pid=13, slot=2, device="GPU-2", wish=Wish("tasks"))
 
@@ -28,6 +29,7 @@ def test_the_old_child_leaves_when_its_successor_is_ready() -> None:
     handovers.begin(FIRST, 21, 1.0)
     assert handovers.successors == {21}
     assert handovers.leaving == frozenset()
+    assert handovers.promised_bytes == FIRST.wish.footprint.host == 100
     assert handovers.up(21, 0) == Handover(FIRST, 21, 1.0)
     assert handovers.leaving == {11}
     assert handovers.gone(11, 2.0) is None

@@ -37,6 +37,13 @@ def test_a_time_that_a_night_lacks_comes_once_when_the_clock_jumps() -> None:
     assert nights("2026-03-28 12:00", 3) == ["29 01:00", "30 00:00", "31 00:00"]
 
 
+def test_the_next_time_is_later_also_in_an_hour_that_comes_twice() -> None:
+    half_past_two = Schedule.parse("30 2 * * * Europe/Berlin")
+    # Ten past two by the clock on the wall, for the second time.
+    at = utc("2026-10-25 01:10")
+    assert half_past_two.next_after(at) == utc("2026-10-26 01:30")
+
+
 def test_a_time_that_a_night_has_twice_comes_once() -> None:
     assert nights("2026-10-24 12:00", 3) == ["25 00:00", "26 01:00", "27 01:00"]
 

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from voicemill.answers import Item, Job
 from voicemill.bulk.errors import FolderError
 from voicemill.bulk.folder import OutputFolder, sha256_of
 from voicemill.bulk.manifest import Manifest, RowEnd, SpokenAudio
 from voicemill.bulk.plan import Plan, chunks
 from voicemill.bulk.progress import Display, Tally
 from voicemill.bulk.rows import Row, RowFault
-from voicemill.client import AudioMismatchError, Client, Item, Job, ServerProblemError
+from voicemill.client import AudioMismatchError, Client, ServerProblemError
 from voicemill.errors import JobNotFoundError, PayloadTooLargeError
 from voicemill.jobs import ItemStatus, JobStatus, is_terminal
 
