@@ -167,12 +167,13 @@ class Manifest:
         self._append([end.to_record() for end in ends])
 
     def _append(self, records: list[dict[str, Any]]) -> None:
+        # First, so that Ctrl-C in the middle finds nothing in the file that is not known here.
+        for record in records:
+            self.history.add(record)
         lines = "".join(json.dumps(record) + "\n" for record in records)
         self._file.write(lines.encode())
         self._file.flush()
         os.fsync(self._file.fileno())
-        for record in records:
-            self.history.add(record)
 
     def _take_in(self, path: Path) -> int:
         """Read all whole lines; gives where the last of them ends."""
