@@ -15,6 +15,8 @@ from voicemill.errors import SettingsError
 
 PREFIX = "VOICEMILL_"
 OFF = frozenset({"off", "0"})
+LEAST_SECONDS, MOST_SECONDS = 0.001, 1_000_000_000
+LEAST_LEASE_SECONDS = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +75,21 @@ def parse_optional_count(text: str) -> int | None:
 
 
 def parse_seconds(text: str) -> float:
-    """Seconds, more than none."""
+    """Seconds: a millisecond or more, and no more than a clock can be set to."""
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise ValueError("a number of seconds above 0")
+    if not LEAST_SECONDS <= seconds <= MOST_SECONDS:
+        raise ValueError(f"a number of seconds from {LEAST_SECONDS} to {MOST_SECONDS}")
+    return seconds
+
+
+def parse_lease(text: str) -> float:
+    """Seconds, enough of them for a heartbeat to be late."""
+    seconds = parse_seconds(text)
+    if seconds < LEAST_LEASE_SECONDS:
+        raise ValueError(f"{LEAST_LEASE_SECONDS} second or more")
     return seconds
 
 
@@ -270,7 +280,7 @@ class Settings:
         "Pause before a failed item is tried again; four times as long each time; or off.",
     )
     lease_seconds: float = setting(
-        "60", parse_seconds, "A worker not heard of for this long has lost its items to others."
+        "60", parse_lease, "A worker not heard of for this long has lost its items to others."
     )
     cancel_grace_seconds: float | None = setting(
         "30",
@@ -337,7 +347,14 @@ class Settings:
         values |= overrides
         if "output_dir" not in values and "home" in values:
             values["output_dir"] = values["home"] / "outputs"
-        return cls(**values)
+        settings = cls(**values)
+        if settings.min_batch_limit_seconds > settings.max_batch_limit_seconds:
+            raise SettingsError(
+                f"{PREFIX}MIN_BATCH_LIMIT_SECONDS={plain(settings.min_batch_limit_seconds)} can't "
+                f"be used: give {plain(settings.max_batch_limit_seconds)} or less, which is "
+                f"{PREFIX}MAX_BATCH_LIMIT_SECONDS."
+            )
+        return settings
 
     def to_env(self) -> dict[str, str]:
         """The environment that gives these settings again, for a child process."""

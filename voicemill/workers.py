@@ -82,6 +82,8 @@ class WorkerRecord:
     failure: str | None = None
     """Why the last successor did not come up; nothing once one did."""
     alerts: list[str] = field(default_factory=list)
+    machine: str = ""
+    """Where its process ids mean something."""
 
 
 @dataclass(frozen=True, slots=True)

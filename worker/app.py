@@ -27,7 +27,7 @@ def on_parent_made(sender: str, conf: Any, **_: Any) -> None:
 @signals.worker_init.connect
 def on_parent_started(**_: Any) -> None:
     """Watch before the first child exists."""
-    process.parent().start()
+    process.start_parent()
 
 
 @signals.worker_ready.connect

@@ -38,6 +38,9 @@ from worker.environment import PARENT, TORCH_ALLOCATOR
 from worker.exits import EXIT_MISCONFIGURED, EXIT_NOT_LOADED, ending
 from worker.handover import Handover, Leaver, Wish
 from worker.intake import Intake
+from worker.namesake import refuse_namesake, this_machine
+from worker.patience import patiently
+from worker.recycle import Policy
 from worker.release import release, release_all
 from worker.room import Room
 
@@ -46,6 +49,7 @@ logger = logging.getLogger(__name__)
 LOAD_TRIES = 3
 """Children that may fail to load, before any has loaded, until the worker gives up."""
 LONGEST_BEAT_SECONDS = 1.0
+STORE_PATIENCE_SECONDS = 10.0
 
 
 class Parent:
@@ -60,6 +64,7 @@ class Parent:
         self._settings = settings
         self._store = Store.connect(settings.redis_url)
         self._started_at = time.time()
+        self._machine = this_machine()
         self._stopping = threading.Event()
         self.any_loaded = False
         self._failed_loads = 0
@@ -71,15 +76,25 @@ class Parent:
         """Why a slot has no child, or no successor of its child."""
         self._early: dict[int, str] = {}
         self._counts: deque[tuple[str, dict[str, str], float]] = deque()
+        self._heartbeat = threading.Thread(target=self._beat, name="node-heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Release what an earlier process of this node name held, and begin to say we live."""
+        """Release what an earlier process of this node name held, and begin to say we live.
+
+        Raises ``SettingsError`` while such a process lives, and for a policy that is none.
+        """
+        Policy.from_settings(self._settings)
+        try:
+            patiently(STORE_PATIENCE_SECONDS, refuse_namesake, self._store, self.node)
+        except (StoreUnavailableError, StoreRefusedError) as error:
+            logger.warning("whether %s runs already is not known: %s", self.node, error)
         release_all(self._store, self._settings, self.node, "Its worker was replaced.")
-        threading.Thread(target=self._beat, name="node-heartbeat", daemon=True).start()
+        self._heartbeat.start()
 
     def stop(self) -> None:
         """Release what is left."""
         self._stopping.set()
+        self._heartbeat.join()
         release_all(self._store, self._settings, self.node, "Its worker was stopped.")
         try:
             self._report_counts()
@@ -222,6 +237,7 @@ class Parent:
             recycles=list(self._recycles),
             failure=" ".join(self._failures.values()) or None,
             alerts=[*self.devices.alerts, *self._early.values()],
+            machine=self._machine,
         )
 
     def _beat(self) -> None:

@@ -80,6 +80,18 @@ def make_parent(node: str) -> Parent:
     return _parent
 
 
+def start_parent() -> None:
+    """Have the parent of this process begin; leave by ``SystemExit`` when it may not.
+
+    Celery swallows any other exception here.
+    """
+    try:
+        parent().start()
+    except SettingsError as error:
+        logger.critical("the worker does not start: %s", error.message)
+        raise SystemExit(EXIT_MISCONFIGURED) from error
+
+
 def parent() -> Parent:
     """The parent that this process is."""
     if _parent is None:

@@ -35,11 +35,15 @@ class Schedule:
             if len(names) > 1:
                 raise ValueError("too many fields")
             zone = ZoneInfo(names[0]) if names else get_localzone()
-            CronSim(cron, datetime.now(zone))
+            next(CronSim(cron, datetime.now(zone)))
+        except StopIteration as error:
+            raise SettingsError(
+                f"VOICEMILL_RECYCLE_AT={text!r} can't be used: such a day never comes."
+            ) from error
         except (CronSimError, ValueError, KeyError, OSError) as error:
             raise SettingsError(
-                f"VOICEMILL_RECYCLE_AT={text!r} can't be used: give five cron fields and maybe a "
-                f"time zone, such as '0 2 * * * Europe/Berlin'."
+                f"VOICEMILL_RECYCLE_AT={text!r} can't be used ({error}): give five cron fields and "
+                "maybe a time zone, such as '0 2 * * * Europe/Berlin'."
             ) from error
         return cls(cron, zone)
 

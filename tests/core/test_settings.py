@@ -19,7 +19,7 @@ from voicemill.settings import MemoryLimit, Settings
 FIELDS = dataclasses.fields(Settings)
 
 COUNTS = ["-1", "1.5", "many", "1e3", "+2", "0x10"]
-SECONDS = ["-1", "nan", "inf", "soon", "1s"]
+SECONDS = ["-1", "nan", "inf", "soon", "1s", "0.0001", "1e10", "1e300"]
 BAD: dict[Callable[[str], Any], list[str]] = {
     module.parse_text: [],
     module.parse_path: ["~no-such-user-anywhere/out"],
@@ -27,6 +27,7 @@ BAD: dict[Callable[[str], Any], list[str]] = {
     module.parse_optional_count: COUNTS,
     module.parse_seconds: [*SECONDS, "0", "off"],
     module.parse_optional_seconds: SECONDS,
+    module.parse_lease: [*SECONDS, "0", "off", "0.9"],
     module.parse_port: ["-1", "65536", "http", "80.0"],
     module.parse_megabytes: COUNTS,
     module.parse_memory_limit: [
@@ -61,6 +62,7 @@ GOOD: dict[Callable[[str], Any], st.SearchStrategy[str]] = {
     module.parse_optional_count: whole | off,
     module.parse_seconds: seconds,
     module.parse_optional_seconds: seconds | off,
+    module.parse_lease: st.floats(1, 1e9).map(str),
     module.parse_port: st.integers(0, 65535).map(str),
     module.parse_megabytes: whole | off,
     module.parse_memory_limit: off
@@ -85,6 +87,8 @@ environments = st.fixed_dictionaries(
         variable: GOOD[one.metadata["parse"]]
         for one in FIELDS
         for variable in [f"VOICEMILL_{one.name.upper()}"]
+        # Each has to agree with the other.
+        if not one.name.endswith("_batch_limit_seconds")
     },
 )
 
@@ -102,6 +106,21 @@ def test_a_bad_value_stops_the_start_and_names_its_variable(variable: str, text:
         Settings.from_env({variable: text})
     assert caught.value.message.startswith(f"{variable}={text!r} can't be used: give ")
     assert caught.value.message.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("environ", "named"),
+    [
+        ({"VOICEMILL_MIN_BATCH_LIMIT_SECONDS": "4000"}, ["=4000 ", "3600", "VOICEMILL_MAX_"]),
+        ({"VOICEMILL_MAX_BATCH_LIMIT_SECONDS": "60"}, ["=120 ", " 60 ", "VOICEMILL_MAX_"]),
+    ],
+)
+def test_a_limit_of_batches_that_no_batch_can_keep_stops_the_start(
+    environ: dict[str, str], named: list[str]
+) -> None:
+    with pytest.raises(SettingsError) as caught:
+        Settings.from_env(environ)
+    assert all(one in caught.value.message for one in named)
 
 
 def test_an_empty_or_blank_variable_means_the_default() -> None:

@@ -74,6 +74,16 @@ class FleetStore(Connection):
             pipeline.delete(key("worker", node))
             pipeline.execute()
 
+    def worker(self, node: str) -> tuple[WorkerRecord, float] | None:
+        """What a worker said last, and until when that counts (seconds since the epoch)."""
+        with translated(), self._redis.pipeline() as pipeline:
+            pipeline.get(key("worker", node))
+            pipeline.zscore(key("workers"), node)
+            record, until = pipeline.execute()
+        if record is None or until is None:
+            return None
+        return worker_from_record(json.loads(record)), until
+
     def live_nodes(self) -> set[str]:
         """Incarnations of the workers that are alive."""
         return {node.decode() for node in self.run("live_nodes")}
