@@ -58,6 +58,9 @@ broker_transport_options = {
     "visibility_timeout": visibility_timeout,
     "socket_keepalive": True,
     "health_check_interval": 25,
+    # A Redis that hangs is taken for lost, and connected to anew.
+    "socket_timeout": 30,
+    "socket_connect_timeout": 10,
 }
 result_backend_transport_options = {"visibility_timeout": visibility_timeout}
 # A Redis restart must not turn finished tasks into failures.

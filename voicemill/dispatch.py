@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 TIME_LIMIT_FACTOR = 20
 """A batch that takes this many times its estimate hangs; its child is killed."""
-RESEND_SECONDS = 3.0
+RECALL_SECONDS = 3.0
 
 
 class Dispatcher:
@@ -29,7 +29,7 @@ class Dispatcher:
     def admit(self, engines: Iterable[str] | None = None) -> int:
         """Admit while there are free slots; gives how many batches went in.
 
-        A batch whose message can't be sent stays admitted and is sent by ``resend``.
+        A batch whose message can't be sent stays admitted until ``recall`` finds it.
         """
         admitted = 0
         for engine in self._store.engines() if engines is None else engines:
@@ -44,14 +44,16 @@ class Dispatcher:
                 self._send(task)
         return admitted
 
-    def resend(self) -> int:
-        """Send again what was admitted and is nowhere to be found; gives how many.
+    def recall(self) -> int:
+        """Have what was admitted and is nowhere to be found wait again; gives how many batches.
 
         Kombu on Redis can lose a message with the worker that popped it, and a live worker can
         forget one it held when its connection broke: that it is unacknowledged counts for as
-        long as a lease. A second copy does no harm, it finds nothing to start.
+        long as a lease. Workers that were told to revoke a task drop its message whenever it
+        comes, so what it carried goes out in another. Should the old one turn up after all, it
+        finds nothing to start.
         """
-        stale = self._store.stale_admitted(RESEND_SECONDS)
+        stale = self._store.stale_admitted(RECALL_SECONDS)
         if not stale:
             return 0
         nodes = self._store.live_nodes()
@@ -59,14 +61,13 @@ class Dispatcher:
         engines = {task.engine for task in stale}
         waiting = set().union(*(self._queue.held(engine, ()) for engine in engines))
         held = set().union(*(self._queue.held(engine, nodes) for engine in engines))
-        sent = 0
+        recalled = 0
         for task in stale:
             is_held = task.id in (waiting if task.id in overdue else held)
-            if not is_held and self._store.touch_admitted(task.id):
-                logger.warning("task %s was lost on its way; sent again", task.id)
-                self._send(task)
-                sent += 1
-        return sent
+            if not is_held and self._store.recall_task(task.id):
+                logger.warning("task %s was lost on its way; its items wait again", task.id)
+                recalled += 1
+        return recalled
 
     def _send(self, task: AdmittedTask) -> None:
         limit = time_limit(task.seconds, self._settings)

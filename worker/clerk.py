@@ -1,4 +1,4 @@
-"""Timed loops over the store: dispatch ticks, resending, reaping. No Celery worker, no engine.
+"""Timed loops over the store: dispatch ticks, recalling, reaping. No Celery worker, no engine.
 
 Any number may run at once; every step is atomic. ``python -m worker.clerk``
 """
@@ -51,7 +51,7 @@ class Clerk:
         for _ in range(MOST_EXPIRED):
             if not self._store.expire_jobs():
                 break
-        self._dispatcher.resend()
+        self._dispatcher.recall()
         self._dispatcher.admit()
 
     def run(self, stopping: threading.Event) -> None:

@@ -1,13 +1,15 @@
-"""How a child that never took work ends; the supervisor reads the same of the worker."""
+"""How a child that never took work ends, and a worker; the supervisor reads both."""
 
 import signal
 
 EXIT_NOT_LOADED = 3
 EXIT_MISCONFIGURED = 4
+EXIT_ENDED = 5
 
 MEANINGS: dict[int | None, str] = {
     EXIT_NOT_LOADED: "its engine did not load, or did not speak",
     EXIT_MISCONFIGURED: "a setting can't be used",
+    EXIT_ENDED: "it did not come to its end in time",
     -signal.SIGKILL: "killed, maybe because VOICEMILL_LOAD_TIMEOUT_SECONDS had passed",
 }
 

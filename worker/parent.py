@@ -35,7 +35,7 @@ from voicemill.workers import (
 )
 from worker.devices import Devices
 from worker.environment import PARENT, TORCH_ALLOCATOR
-from worker.exits import EXIT_MISCONFIGURED, EXIT_NOT_LOADED, ending
+from worker.exits import EXIT_ENDED, EXIT_MISCONFIGURED, EXIT_NOT_LOADED, ending
 from worker.handover import Handover, Leaver, Wish
 from worker.intake import Intake
 from worker.namesake import refuse_namesake, this_machine
@@ -50,6 +50,8 @@ LOAD_TRIES = 3
 """Children that may fail to load, before any has loaded, until the worker gives up."""
 LONGEST_BEAT_SECONDS = 1.0
 STORE_PATIENCE_SECONDS = 10.0
+FAREWELL_SECONDS = 10.0
+"""What Celery may take for its end when no child is left: it asks a broker that may hang."""
 
 
 class Parent:
@@ -103,10 +105,18 @@ class Parent:
             logger.warning("the end of the worker could not be noted: %s", error)
 
     def begin_stop(self) -> None:
-        """Children finish the batch in hand; those that take longer than they may are killed."""
-        timer = threading.Timer(self._settings.stop_seconds, self._kill_all)
-        timer.daemon = True
-        timer.start()
+        """Children finish the batch in hand; those that take longer than they may are killed.
+
+        So is, a little later, this process itself.
+        """
+        stop_seconds = self._settings.stop_seconds
+        for seconds, end in (
+            (stop_seconds, self._kill_all),
+            (stop_seconds + FAREWELL_SECONDS, self._end),
+        ):
+            timer = threading.Timer(seconds, end)
+            timer.daemon = True
+            timer.start()
 
     def environment_of(self, slot: int) -> dict[str, str]:
         """What a child of this slot finds in its environment before it imports anything."""
@@ -220,6 +230,10 @@ class Parent:
             logger.warning("process %d did not finish in time and is killed", child.pid)
             with suppress(psutil.NoSuchProcess):
                 child.kill()
+
+    def _end(self) -> None:
+        logger.critical("the worker does not come to its end, and is ended; leases will run out")
+        os._exit(EXIT_ENDED)
 
     def _note(self, recycle: RecycleRecord) -> None:
         self._recycles.append(recycle)

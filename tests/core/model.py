@@ -163,6 +163,18 @@ class Model:
         task = self.tasks.get(task_id)
         if task is None or task.child is None:
             return False
+        self._take_apart(task, pauses=pauses)
+        return True
+
+    def recall(self, task_id: str) -> bool:
+        """The message of an admitted task is nowhere."""
+        task = self.tasks.get(task_id)
+        if task is None or task.child is not None:
+            return False
+        self._take_apart(task, pauses=False)
+        return True
+
+    def _take_apart(self, task: Task, *, pauses: bool) -> None:
         job = task.job
         for index in reversed(task.entries):
             item = job.items[index]
@@ -174,9 +186,8 @@ class Model:
                     self._fail(task, index, retryable=True, pauses=pauses and item.tries > 1)
             elif item.status is ItemStatus.QUEUED and index not in task.begun:
                 job.waiting[index] = task.entries[index]
-        del self.tasks[task_id]
+        del self.tasks[task.id]
         self._settle(job)
-        return True
 
     def stop(self, job_id: str, ending: JobStatus) -> None:
         """Cancelled by its client, or past its deadline."""

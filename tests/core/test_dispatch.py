@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from tests.support import TONE, Valkey, inputs, wait_until
-from voicemill.dispatch import RESEND_SECONDS, Dispatcher, time_limit
+from voicemill.dispatch import RECALL_SECONDS, Dispatcher, time_limit
 from voicemill.fairness import JobClass, Standing
 from voicemill.queue import UNACKED_PREFIX, Queue, list_name
 from voicemill.settings import Settings
@@ -55,7 +55,11 @@ class Bench:
         self.store.beat_worker(NODE, WORKER, 0.001)
         wait_until(lambda: self.store.live_nodes() == set())
 
-    def let_time_pass(self, seconds: float = RESEND_SECONDS) -> None:
+    def goes_out_anew(self, task_id: str) -> bool:
+        """Whether one task under another id carries what waits."""
+        return self.dispatcher.admit() == 1 and self.waiting() not in ([task_id], [])
+
+    def let_time_pass(self, seconds: float = RECALL_SECONDS) -> None:
         """Make every admitted task one that was sent so long ago, and a second."""
         for task_id, sent_at in self.redis.zrange("voicemill:admitted", 0, -1, withscores=True):
             self.redis.zadd("voicemill:admitted", {task_id: sent_at - seconds - 1})
@@ -118,57 +122,74 @@ def test_a_batch_may_take_twenty_times_its_estimate_between_a_floor_and_a_ceilin
     assert time_limit(estimate, Settings()) == limit
 
 
-def test_a_message_that_is_gone_is_sent_again(bench: Bench, admitted: str) -> None:
+def test_what_a_message_carried_that_is_gone_goes_out_in_another(
+    bench: Bench, admitted: str
+) -> None:
     bench.redis.delete(BULK_LIST)
     bench.let_time_pass()
-    assert bench.dispatcher.resend() == 1
-    assert bench.waiting() == [admitted]
+    assert bench.dispatcher.recall() == 1
+    assert bench.goes_out_anew(admitted)
 
 
-def test_it_is_not_sent_again_before_its_time(bench: Bench, admitted: str) -> None:
+def test_a_late_copy_of_a_recalled_message_finds_nothing_to_start(
+    bench: Bench, admitted: str
+) -> None:
     bench.redis.delete(BULK_LIST)
-    assert bench.dispatcher.resend() == 0
     bench.let_time_pass()
-    assert bench.dispatcher.resend() == 1
+    assert bench.dispatcher.recall() == 1
+    assert bench.store.start_task(admitted, "c1", 60) is None
+    assert bench.goes_out_anew(admitted)
+    (again,) = bench.waiting()
+    task = bench.store.start_task(again, "c1", 60)
+    assert task is not None
+    assert bench.store.start_items(task, task.indexes, 60) == {0: 1}, "it cost no attempt"
+
+
+def test_it_is_not_recalled_before_its_time(bench: Bench, admitted: str) -> None:
     bench.redis.delete(BULK_LIST)
-    assert bench.dispatcher.resend() == 0, "the clock starts anew with each sending"
+    assert bench.dispatcher.recall() == 0
+    bench.let_time_pass()
+    assert bench.dispatcher.recall() == 1
+    assert bench.dispatcher.admit() == 1
+    bench.redis.delete(BULK_LIST)
+    assert bench.dispatcher.recall() == 0, "the clock starts anew with each sending"
     assert bench.waiting() == []
 
 
-def test_a_message_that_waits_in_the_queue_is_not_sent_again(bench: Bench, admitted: str) -> None:
+def test_a_message_that_waits_in_the_queue_is_not_recalled(bench: Bench, admitted: str) -> None:
     bench.let_time_pass()
-    assert bench.dispatcher.resend() == 0
+    assert bench.dispatcher.recall() == 0
     assert bench.waiting() == [admitted]
 
 
-def test_a_message_in_the_hands_of_a_live_worker_is_not_sent_again(
+def test_a_message_in_the_hands_of_a_live_worker_is_not_recalled(
     bench: Bench, admitted: str
 ) -> None:
     bench.store.beat_worker(NODE, WORKER, 60)
     assert bench.take(NODE) == admitted
     bench.let_time_pass()
-    assert bench.dispatcher.resend() == 0
+    assert bench.dispatcher.recall() == 0
     assert bench.waiting() == []
 
 
-def test_a_message_that_a_live_worker_forgot_is_sent_again_after_a_lease(
+def test_a_message_that_a_live_worker_forgot_is_recalled_after_a_lease(
     bench: Bench, admitted: str
 ) -> None:
     bench.store.beat_worker(NODE, WORKER, 600)
     assert bench.take(NODE) == admitted
     bench.let_time_pass(Settings().lease_seconds)
-    assert bench.dispatcher.resend() == 1
-    assert bench.waiting() == [admitted]
+    assert bench.dispatcher.recall() == 1
+    assert bench.goes_out_anew(admitted)
     bench.let_time_pass(Settings().lease_seconds)
-    assert bench.dispatcher.resend() == 0, "it waits in the queue now"
+    assert bench.dispatcher.recall() == 0, "it waits in the queue now"
 
 
-def test_a_message_in_the_hands_of_a_dead_worker_is_sent_again(bench: Bench, admitted: str) -> None:
+def test_a_message_in_the_hands_of_a_dead_worker_is_recalled(bench: Bench, admitted: str) -> None:
     assert bench.take(NODE) == admitted
     bench.worker_dies()
     bench.let_time_pass()
-    assert bench.dispatcher.resend() == 1
-    assert bench.waiting() == [admitted]
+    assert bench.dispatcher.recall() == 1
+    assert bench.goes_out_anew(admitted)
 
 
 def test_the_clerk_forgets_what_a_dead_worker_held(bench: Bench, admitted: str) -> None:
@@ -179,14 +200,14 @@ def test_the_clerk_forgets_what_a_dead_worker_held(bench: Bench, admitted: str) 
     assert bench.redis.keys(f"{UNACKED_PREFIX}*") == []
 
 
-def test_a_task_that_was_started_is_not_sent_again(bench: Bench, admitted: str) -> None:
+def test_a_task_that_was_started_is_not_recalled(bench: Bench, admitted: str) -> None:
     assert bench.store.start_task(admitted, "c1", 60) is not None
     bench.redis.delete(BULK_LIST)
     bench.let_time_pass()
-    assert bench.dispatcher.resend() == 0
+    assert bench.dispatcher.recall() == 0
 
 
-def test_a_long_batch_keeps_its_time_limit_when_it_is_sent_again(bench: Bench) -> None:
+def test_a_long_batch_keeps_its_time_limit_when_it_goes_out_again(bench: Bench) -> None:
     bench.add_child()
     for _ in range(3):
         bench.store.observe_cost("tone", 1000, 30.0)
@@ -194,18 +215,19 @@ def test_a_long_batch_keeps_its_time_limit_when_it_is_sent_again(bench: Bench) -
     bench.dispatcher.admit()
     bench.redis.delete(BULK_LIST)
     bench.let_time_pass()
-    assert bench.dispatcher.resend() == 1
+    assert bench.dispatcher.recall() == 1
+    assert bench.dispatcher.admit() == 1
     (message,) = bench.messages()
     assert message["headers"]["timelimit"][0] == pytest.approx(600.0)
 
 
-def test_a_message_in_another_format_in_the_queue_does_not_stop_the_resending(
+def test_a_message_in_another_format_in_the_queue_does_not_stop_the_recalling(
     bench: Bench, admitted: str
 ) -> None:
     bench.redis.delete(BULK_LIST)
     bench.redis.lpush(BULK_LIST, b"\x80\x04not a message", b'{"headers": {}}', b"[]")
     bench.let_time_pass()
-    assert bench.dispatcher.resend() == 1
+    assert bench.dispatcher.recall() == 1
 
 
 def test_an_interactive_batch_passes_the_bulk_batch_that_lies_ready(bench: Bench) -> None:
@@ -227,17 +249,18 @@ def test_an_interactive_batch_passes_the_bulk_batch_that_lies_ready(bench: Bench
     assert following.job_id == "job_2"
 
 
-def test_an_interactive_batch_is_sent_again_as_one(bench: Bench) -> None:
+def test_an_interactive_batch_goes_out_again_as_one(bench: Bench) -> None:
     bench.add_child()
     standing = Standing(JobClass.INTERACTIVE)
     bench.store.create_job("job_1", "default", inputs("now"), {}, standing=standing)
     assert bench.dispatcher.admit() == 1
     bench.redis.delete(list_name("tone", 0))
     bench.let_time_pass()
-    assert bench.dispatcher.resend() == 1
+    assert bench.dispatcher.recall() == 1
+    assert bench.dispatcher.admit() == 1
     assert bench.redis.llen(list_name("tone", 0)) == 1
     bench.let_time_pass()
-    assert bench.dispatcher.resend() == 0, "it waits in its list"
+    assert bench.dispatcher.recall() == 0, "it waits in its list"
 
 
 def test_what_can_not_be_sent_stays_admitted_and_is_sent_later(own_valkey: Valkey) -> None:
@@ -249,6 +272,7 @@ def test_what_can_not_be_sent_stays_admitted_and_is_sent_later(own_valkey: Valke
     assert cut_off.admit() == 1
     assert bench.waiting() == []
     bench.let_time_pass()
-    assert bench.dispatcher.resend() == 1
+    assert bench.dispatcher.recall() == 1
+    assert bench.dispatcher.admit() == 1
     assert len(bench.waiting()) == 1
     bench.close()

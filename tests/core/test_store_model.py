@@ -165,6 +165,13 @@ class StoreMachine(RuleBasedStateMachine):
             ended = self.store.end_task(task, max_attempts=MAX_ATTEMPTS, retry_seconds=pause)
             assert ended is self.model.release(task.id, pauses=bool(pause))
 
+    @precondition(lambda self: self.model.tasks)
+    @rule(pick=picks)
+    def recall(self, pick: int) -> None:
+        tasks = sorted(self.model.tasks)
+        task_id = tasks[pick % len(tasks)]
+        assert self.store.recall_task(task_id) is self.model.recall(task_id)
+
     @precondition(lambda self: self.model.running())
     @rule(pick=picks, pause=pauses)
     def reap(self, pick: int, pause: float) -> None:

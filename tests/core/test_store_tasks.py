@@ -392,10 +392,9 @@ def test_a_task_that_never_started_is_found_again(store: Store) -> None:
     (task_id,) = admit(store)
     assert store.stale_admitted(60) == []
     assert store.stale_admitted(0) == [AdmittedTask(task_id, "tone", 1.0)]
-    assert store.touch_admitted(task_id)
     start(store, task_id)
     assert store.stale_admitted(0) == []
-    assert not store.touch_admitted(task_id)
+    assert not store.recall_task(task_id)
 
 
 @pytest.mark.parametrize("count", [1, 100, 101, 2500])

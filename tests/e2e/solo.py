@@ -63,7 +63,7 @@ class SoloWorker(Worker):
         """What the clerk does each second."""
         try:
             self.store.reap(max_attempts=self._settings.max_attempts)
-            self._dispatcher.resend()
+            self._dispatcher.recall()
             self._dispatcher.admit()
         except (StoreUnavailableError, StoreRefusedError):
             pass

@@ -22,8 +22,12 @@ pytestmark = pytest.mark.full
 LONG = "{tone:seconds=30} Long."
 
 
+def statuses(worker: SoloWorker, job_id: str) -> set[ItemStatus]:
+    return {one.status for one in worker.store.items(job_id)}
+
+
 def are_in_progress(worker: SoloWorker, job_id: str) -> bool:
-    return {one.status for one in worker.store.items(job_id)} == {ItemStatus.IN_PROGRESS}
+    return statuses(worker, job_id) == {ItemStatus.IN_PROGRESS}
 
 
 def test_a_worker_that_still_loads_takes_no_message_from_a_free_one(
@@ -177,3 +181,16 @@ def test_a_stop_that_runs_out_of_time_kills_children_alone(
         assert worker.stop() == 0
         assert worker.log.count("did not finish in time") == 1
         assert "BrokenPipeError" not in worker.log
+
+
+def test_a_task_that_is_revoked_goes_out_in_another(tmp_path: Path, redis_url: str) -> None:
+    with SoloWorker(redis_url, tmp_path, **tone(seconds_per_segment=1)) as worker:
+        job_id = worker.submit(*(f"Line {number}." for number in range(4)))
+        worker.wait_until("one in hand", lambda: ItemStatus.IN_PROGRESS in statuses(worker, job_id))
+        worker.wait_until("a task that waits", lambda: worker.store.stale_admitted(0))
+        (waiting, *_) = worker.store.stale_admitted(0)
+        with Celery(broker=redis_url, set_as_current=False) as app:
+            app.control.revoke(waiting.id, destination=[worker.node], reply=True, timeout=5)
+        items = worker.wait_for(job_id)
+        assert_each_spoken_once(items)
+        assert waiting.id not in {item.task_id for item in items}

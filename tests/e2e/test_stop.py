@@ -9,10 +9,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.solo import SoloWorker
+from tests.e2e.solo import SoloWorker, tone
 from tests.e2e.stack import alive
-from tests.support import wait_until
+from tests.support import Valkey, wait_until
 from voicemill.jobs import ItemStatus
+from worker.exits import EXIT_ENDED
 
 pytestmark = pytest.mark.full
 
@@ -68,3 +69,19 @@ def test_quit_gives_back_at_once(tmp_path: Path, redis_url: str) -> None:
         end(worker, signal.SIGQUIT)
         (item,) = worker.store.items(job_id)
         assert (item.status, item.attempts) == (ItemStatus.QUEUED, 1)
+
+
+def test_term_ends_a_worker_whose_redis_hangs(tmp_path: Path, own_valkey: Valkey) -> None:
+    env = {"VOICEMILL_STOP_SECONDS": "2", **tone(seconds_per_segment=0.5)}
+    with SoloWorker(own_valkey.url, tmp_path, **env) as worker:
+        begin(worker, *(f"Line {number}." for number in range(20)))
+        assert own_valkey.process is not None
+        own_valkey.process.send_signal(signal.SIGSTOP)
+        try:
+            children = psutil.Process(worker.pid).children()
+            os.kill(worker.pid, signal.SIGTERM)
+            wait_until(lambda: worker.exit_status is not None, 40, f"its end\n{worker.log}")
+            assert worker.exit_status == EXIT_ENDED
+            wait_until(lambda: not any(alive(child) for child in children), 10, "its children")
+        finally:
+            own_valkey.process.send_signal(signal.SIGCONT)

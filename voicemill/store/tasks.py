@@ -162,6 +162,6 @@ class TaskStore(Connection):
             for task, engine, seconds, job_class in (map(bytes.decode, one) for one in found)
         ]
 
-    def touch_admitted(self, task_id: str) -> bool:
-        """Note that a task is being sent again; False when it no longer waits."""
-        return bool(self.run("touch_admitted", task_id))
+    def recall_task(self, task_id: str) -> bool:
+        """Have what an admitted task carries wait again; False when it started or is gone."""
+        return bool(self.run("recall_task", task_id))
