@@ -36,6 +36,7 @@ from voicemill.errors import VoicemillError
 
 EXIT_FAILED, EXIT_NO_DEVICE = 1, 3
 HANDOVERS = 20
+LIMIT_SECONDS = 470
 BREAKS = 2
 TEARDOWNS = 5
 TORCH_SECONDS = 120.0
@@ -94,17 +95,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--handovers", type=int, default=HANDOVERS, help="children to replace; default: %(default)s"
     )
-    count: int = parser.parse_args(arguments).handovers
+    parser.add_argument(
+        "--limit", type=int, default=LIMIT_SECONDS, help="seconds for it all; default: %(default)s"
+    )
+    asked = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.alarm(asked.limit)
     try:
-        machine = survey(dict(os.environ))  # noqa: TID251  the processes inherit it
+        return report(survey(dict(os.environ)), asked.handovers)  # noqa: TID251  they inherit it
+    except KeyboardInterrupt:
+        print(f"Stopped before the end, after {asked.limit} s at most.", file=sys.stderr)
+        return EXIT_FAILED
     except NoDeviceError as reason:
         print(f"Nothing to check: {reason}", file=sys.stderr)
         return EXIT_NO_DEVICE
     except CheckError as error:
         print(f"{error}", file=sys.stderr)
         return EXIT_FAILED
-    return report(machine, count)
 
 
 def report(machine: Machine, count: int) -> int:

@@ -25,7 +25,7 @@ from voicemill.storage import Storage
 from voicemill.store import Store
 from voicemill.voices import Capabilities
 from voicemill.workers import ChildRecord, Orders
-from worker import audio
+from worker import audio, memory
 from worker.engines import load_engine
 from worker.engines.base import WARM_UP_CALLS, Engine, Segment, SynthesisOptions
 from worker.handover import Wish
@@ -266,7 +266,7 @@ class Child:
             warmup_seconds=self.warmup_seconds,
             tasks=vitals.tally.tasks,
             items=vitals.tally.items,
-            rss_bytes=vitals.rss,
+            rss_bytes=memory.resident_bytes(),
             rss_baseline_bytes=vitals.rss_baseline,
             gpu=vitals.gpu.to_record(),
             gpu_baseline_bytes=vitals.gpu_baseline,

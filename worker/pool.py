@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 import billiard.pool
+from billiard import semaphore_tracker
 from celery.concurrency import asynpool, prefork
 
 from voicemill.workers import ChildState
@@ -232,7 +233,12 @@ class ChildPool(asynpool.AsynPool):
         if None not in self._queues.values():
             self._queues[self.create_process_queues()] = None
         with environment(process.parent().environment_of(slot)):
-            return super()._create_worker_process(slot)
+            try:
+                return super()._create_worker_process(slot)
+            except BrokenPipeError:
+                logger.warning("billiard's keeper of semaphores is gone, and started anew")
+                semaphore_tracker._semaphore_tracker._fd = None
+                return super()._create_worker_process(slot)
 
     def _leave(self, old: Any, is_surplus: bool = False) -> None:
         if not old._is_alive():

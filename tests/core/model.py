@@ -174,7 +174,7 @@ class Model:
         self._take_apart(task, pauses=False)
         return True
 
-    def _take_apart(self, task: Task, *, pauses: bool) -> None:
+    def _take_apart(self, task: ModelTask, *, pauses: bool) -> None:
         job = task.job
         for index in reversed(task.entries):
             item = job.items[index]

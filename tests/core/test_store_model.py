@@ -168,7 +168,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.tasks)
     @rule(pick=picks)
     def recall(self, pick: int) -> None:
-        tasks = sorted(self.model.tasks)
+        tasks = list(self.model.tasks)
         task_id = tasks[pick % len(tasks)]
         assert self.store.recall_task(task_id) is self.model.recall(task_id)
 

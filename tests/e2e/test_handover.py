@@ -268,6 +268,26 @@ def test_siblings_never_leave_together(tmp_path: Path, redis_url: str) -> None:
 
 
 @pytest.mark.full
+def test_children_are_renewed_after_the_keeper_of_semaphores_was_killed(
+    tmp_path: Path, redis_url: str
+) -> None:
+    with SoloWorker(redis_url, tmp_path) as worker:
+        (keeper,) = (
+            one
+            for one in psutil.Process(worker.pid).children()
+            if "semaphore_tracker" in " ".join(one.cmdline())
+        )
+        keeper.kill()
+        wait_until(lambda: not alive(keeper), 10, "its end")
+        first = worker.the_child()["pid"]
+        assert worker.store.order(worker.node, "recycle")
+        worker.wait_until("another child", lambda: worker.the_child()["pid"] != first)
+        assert worker.recycles() == {"requested": 1}
+        assert_each_spoken_once(worker.wait_for(worker.submit(*LINES[:4])))
+        assert worker.stop() == 0
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("whom", ["worker", "child"])
 def test_a_drained_worker_finishes_what_it_holds_and_takes_nothing_until_resumed(
     whom: str, tmp_path: Path, redis_url: str

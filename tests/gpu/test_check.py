@@ -6,9 +6,11 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
+import psutil
 import pytest
 
 from scripts.gpu.machine import CheckError, Machine, NoDeviceError, Probe
@@ -36,6 +38,24 @@ def test_without_a_driver_there_is_nothing_to_check(stub_driver: StubDriver) -> 
     done = check(stub_driver)
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr == "Nothing to check: no NVIDIA driver: Driver Not Loaded\n"
+
+
+@pytest.mark.full
+def test_it_ends_in_time_with_all_that_it_started(stub_driver: StubDriver) -> None:
+    stub_driver.add_gpu("GPU-a0", total_mib=1000)
+    before = {one.pid for one in psutil.process_iter()}
+    done = check(stub_driver, "--limit", "12")
+    assert done.returncode == 1, done.stdout
+    assert done.stderr.splitlines()[-1] == "Stopped before the end, after 12 s at most."
+    left = [one for one in psutil.process_iter() if one.pid not in before and ours(one)]
+    assert left == []
+
+
+def ours(process: psutil.Process) -> bool:
+    """Whether a process belongs to a stack or to a probe of this checkout."""
+    with suppress(psutil.NoSuchProcess):
+        return str(ROOT) in " ".join(process.cmdline()) and process.ppid() == 1
+    return False
 
 
 @pytest.mark.full

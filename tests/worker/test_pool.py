@@ -8,12 +8,16 @@ from __future__ import annotations
 import inspect
 
 import billiard.pool
+import billiard.process
+import billiard.queues
 import pytest
+from billiard.semaphore_tracker import SemaphoreTracker
 from celery.concurrency import asynpool, prefork
 from celery.worker import state
 from celery.worker.consumer import Consumer
 from celery.worker.consumer.tasks import Tasks
 from kombu import Consumer as MessageConsumer
+from kombu.asynchronous.hub import Hub
 from kombu.common import QoS
 
 METHODS = [
@@ -40,6 +44,9 @@ METHODS = [
     (MessageConsumer, "cancel_by_queue", ["self", "queue"]),
     (MessageConsumer, "consuming_from", ["self", "queue"]),
     (QoS, "update", ["self"]),
+    (Hub, "call_soon", ["self", "callback", "args"]),
+    (Hub, "call_later", ["self", "delay", "callback", "args"]),
+    (Hub, "remove_writer", ["self", "fd"]),
 ]
 ATTRIBUTES = [
     (billiard.pool.Worker.__init__, "self.maxtasks ="),
@@ -67,6 +74,10 @@ ATTRIBUTES = [
     (asynpool.AsynPool._create_process_handlers, "self.on_process_up = on_process_up"),
     (asynpool.AsynPool.register_with_event_loop, "self.timers.items()"),
     (asynpool.AsynPool.get_process_queues, "if owner is None"),
+    (billiard.pool.Worker.contribute_to_object, "self.inq, self.outq, self.synq"),
+    (billiard.queues._SimpleQueue.__init__, "self._reader"),
+    (billiard.process.BaseProcess._is_alive, "self._popen.poll()"),
+    (SemaphoreTracker.ensure_running, "if self._fd is not None:"),
     (Tasks.start, "c.task_consumer ="),
     (Tasks.start, "c.qos ="),
 ]
