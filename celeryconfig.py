@@ -53,7 +53,7 @@ result_serializer = "json"
 # A child that is still loading its engine is not dead; the limit holds for replacements too.
 worker_proc_alive_timeout = _settings.load_timeout_seconds
 # An hour and more, so that Celery never hands out a running task again; our reaper is faster.
-visibility_timeout = 14400
+visibility_timeout = int(max(14400, 2 * _settings.max_batch_limit_seconds))
 broker_transport_options = {
     "visibility_timeout": visibility_timeout,
     "socket_keepalive": True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from celery import Celery, signals
+from celery.concurrency import get_implementation
 
 from worker import process
 
@@ -25,9 +26,9 @@ def on_parent_made(sender: str, conf: Any, **_: Any) -> None:
 
 
 @signals.worker_init.connect
-def on_parent_started(**_: Any) -> None:
+def on_parent_started(sender: Any, **_: Any) -> None:
     """Watch before the first child exists."""
-    process.start_parent()
+    process.start_parent(get_implementation(sender.pool_cls))
 
 
 @signals.worker_ready.connect

@@ -80,12 +80,19 @@ def make_parent(node: str) -> Parent:
     return _parent
 
 
-def start_parent() -> None:
+def start_parent(pool: type) -> None:
     """Have the parent of this process begin; leave by ``SystemExit`` when it may not.
 
     Celery swallows any other exception here.
     """
+    from worker.pool import TaskPool
+
     try:
+        if not issubclass(pool, TaskPool):
+            raise SettingsError(
+                f"Engines need processes of their own, made by worker.pool, not {pool.__module__}: "
+                "leave out -P (--pool)."
+            )
         parent().start()
     except SettingsError as error:
         logger.critical("the worker does not start: %s", error.message)

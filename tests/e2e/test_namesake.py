@@ -21,7 +21,10 @@ def test_a_second_worker_of_a_name_does_not_start(redis_url: str, tmp_path: Path
         second = SoloWorker(redis_url, tmp_path / "second", **options)
         second.node = first.node
         second.launch()
-        first.wait_until("its end", lambda: second.exit_status is not None)
+        try:
+            first.wait_until("its end", lambda: second.exit_status is not None)
+        finally:
+            second.__exit__()
         assert second.exit_status == EXIT_MISCONFIGURED
         assert f"{first.node} runs already, as process {first.pid}." in second.log
         assert "Traceback" not in second.log

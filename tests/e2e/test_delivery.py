@@ -1,0 +1,122 @@
+"""How work gets lost or comes twice elsewhere: cases B51, B54, B55, B56 and B60."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import redis
+
+from tests.e2e.solo import SoloWorker, assert_each_spoken_once, tone
+from tests.support import Valkey, wait_until
+from voicemill.dispatch import RECALL_SECONDS
+from voicemill.jobs import Item, ItemStatus, JobStatus
+from voicemill.queue import UNACKED_PREFIX, list_name
+
+pytestmark = pytest.mark.full
+
+LONG = "{tone:seconds=2} Long."
+
+
+def begin(worker: SoloWorker, *texts: str) -> str:
+    """Submit, and wait until the first item is being spoken; gives the job."""
+    job_id = worker.submit(*texts)
+    worker.wait_until(
+        "its start", lambda: worker.store.items(job_id)[0].status is ItemStatus.IN_PROGRESS
+    )
+    return job_id
+
+
+def messages_left(url: str) -> int:
+    """What waits in the queue, and what some worker holds."""
+    with redis.Redis.from_url(url) as client:
+        waiting = sum(client.llen(list_name("tone", priority)) for priority in (0, 6))
+        held = [key for key in client.keys(f"{UNACKED_PREFIX}*") if client.type(key) == b"hash"]
+        return waiting + sum(client.hlen(key) for key in held)
+
+
+def test_a_batch_longer_than_the_visibility_timeout_runs_once(
+    tmp_path: Path, redis_url: str
+) -> None:
+    # Nothing of ours hands a message out again, so the shortest limit that is allowed will do.
+    limits = {"VOICEMILL_MIN_BATCH_LIMIT_SECONDS": "60", "VOICEMILL_MAX_BATCH_LIMIT_SECONDS": "60"}
+    with SoloWorker(redis_url, tmp_path, **limits, VOICEMILL_WORKERS="2") as worker:
+        assert_each_spoken_once(worker.wait_for(worker.submit("{tone:seconds=8} Very long.")))
+        stats = worker.inspect("stats")
+        assert stats["broker"]["transport_options"]["visibility_timeout"] >= 2 * 60
+        assert sum(stats["total"].values()) == 1
+
+
+def test_a_text_without_memory_fails_by_name_keeps_no_message_and_ends_no_worker(
+    tmp_path: Path, redis_url: str
+) -> None:
+    with SoloWorker(redis_url, tmp_path, **tone(memory_characters=60)) as worker:
+        parent = worker.pid
+        # No segment of it gets short enough.
+        large, *others = worker.wait_for(worker.submit("a" * 400, "One.", "Two.", "Three."))
+        assert large.error is not None
+        assert (large.error.code, large.attempts) == ("out_of_memory", 3)
+        assert {one.status for one in others} == {ItemStatus.SUCCEEDED}
+        assert (worker.exit_status, worker.record.pid) == (None, parent)
+        wait_until(lambda: messages_left(redis_url) == 0, 10, "the end of the messages")
+
+
+def test_what_a_killed_worker_held_goes_on_as_soon_as_another_takes_its_name(
+    tmp_path: Path, redis_url: str
+) -> None:
+    with SoloWorker(redis_url, tmp_path) as worker:
+        job_id = begin(worker, LONG)
+        family = [worker.pid, *(one.pid for one in psutil.Process(worker.pid).children())]
+        for pid in family:
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: worker.exit_status is not None, 10, "its end")
+        worker.start()
+        ready = time.monotonic()
+
+        def again() -> bool:
+            return worker.store.items(job_id)[0].attempts == 2
+
+        worker.wait_until("the second start", again)
+        assert time.monotonic() - ready < RECALL_SECONDS + 5
+        (item,) = worker.wait_for(job_id)
+        assert (item.status, item.attempts) == (ItemStatus.SUCCEEDED, 2)
+
+
+@pytest.mark.parametrize("at_work", [False, True])
+def test_a_worker_takes_work_again_after_its_connections_broke_thrice(
+    at_work: bool, tmp_path: Path, own_valkey: Valkey
+) -> None:
+    with SoloWorker(own_valkey.url, tmp_path) as worker:
+        held = [begin(worker, LONG)] if at_work else []
+        for _ in range(3):
+            own_valkey.stop()
+            own_valkey.start()
+        with redis.Redis.from_url(own_valkey.url) as client:
+            client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        pid = worker.pid
+        jobs = [*held, *(worker.submit(f"Line {number}.") for number in range(5))]
+        items: list[Item] = [one for job_id in jobs for one in worker.wait_for(job_id, 30)]
+        assert_each_spoken_once(items)
+        assert worker.record.pid == pid
+
+
+def test_a_cancel_that_no_worker_heard_holds(tmp_path: Path, redis_url: str) -> None:
+    worker = SoloWorker(redis_url, tmp_path)
+    with worker:
+        assert worker.stop() == 0
+    first, second = worker.submit("Not wanted."), worker.submit("Wanted.")
+    assert worker.store.cancel(first).status is JobStatus.CANCELLED
+    with worker:
+        assert_each_spoken_once(worker.wait_for(second))
+        (item,) = worker.store.items(first)
+        assert (item.status, item.attempts, item.audio) == (ItemStatus.CANCELLED, 0, None)
+        running = begin(worker, "{tone:seconds=1} a. " * 20)
+        worker.store.cancel(running)
+        worker.wait_until("its end", lambda: worker.has_ended(running), 5)
+        assert worker.store.cancel(running).status is JobStatus.CANCELLED
+        assert worker.store.cancel(second).status is JobStatus.COMPLETED
+        assert not list(tmp_path.rglob(f"*{running}*/*.wav"))
