@@ -148,6 +148,6 @@ def test_it_stops_between_two_blocks(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["wav", "flac", "mp3", "opus", "ogg"])
 def test_a_full_disk_says_that_it_is_one(tmp_path: Path, kind: str) -> None:
     parts = [part(tmp_path, index % 9, kind) for index in range(200)]
-    with open("/dev/full", "w+b", buffering=0) as file:
-        with pytest.raises(OSError, match="No space left"):
-            join_files(parts, file, kind, 0, lambda: None)
+    file = open("/dev/full", "w+b", buffering=0)  # noqa: SIM115
+    with file, pytest.raises(OSError, match="No space left"):
+        join_files(parts, file, kind, 0, lambda: None)
