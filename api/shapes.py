@@ -57,7 +57,6 @@ StatusReason = Literal[
     "output_denied",
     "output_read_only",
     "output_missing",
-    "storage_failed",
     "no_clerk",
 ]
 

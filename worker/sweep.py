@@ -101,10 +101,8 @@ class Sweep:
         found = [match for match in map(JOINED.fullmatch, files) if match]
         garbage = [file for file in files if TEMPORARY.fullmatch(file)]
         if found:
-            joins, published = self._store.joined(job_id)
-            garbage += [
-                match[0] for match in found if match[0] != published and int(match[1]) < joins
-            ]
+            joined = self._store.joined(job_id)
+            garbage += [match[0] for match in found if is_garbage(match[0], int(match[1]), joined)]
         return sum(self._remove(job, file) for file in garbage)
 
     def _sweep_group(self, job_id: str, job: int, name: str) -> int:
@@ -138,11 +136,11 @@ class Sweep:
         return True
 
 
-def is_garbage(name: str, attempt: int, item: Attempted) -> bool:
+def is_garbage(name: str, attempt: int, one: Attempted) -> bool:
     """True for the audio of an attempt that has been lost and can't be published any more."""
-    if item.file_name == name:
+    if one.file_name == name:
         return False
-    return not (item.is_running and attempt >= item.attempts)
+    return not (one.is_running and attempt >= one.attempts)
 
 
 @contextmanager

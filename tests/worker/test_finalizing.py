@@ -135,10 +135,22 @@ def test_a_retry_takes_the_place_of_the_audio_and_the_old_file_is_swept(
     for name in ("audio.1.wav", "audio.2.wav", "audio.9.wav", ".audio.1.wav.x1.tmp", "notes.txt"):
         old(folder / "job_1" / name)
     Housekeeper(store, settings).tick()
-    # A number that was not given out yet is none of ours.
-    assert files_of(folder, "job_1") == ["audio.2.wav", "audio.9.wav", "notes.txt"]
+    assert files_of(folder, "job_1") == ["audio.2.wav", "notes.txt"]
     assert audio_of(store.job("job_1")) == last
     assert len(list((folder / "job_1" / "0000").iterdir())) == 4
+
+
+def test_a_file_that_may_yet_be_published_is_not_swept(
+    store: Store, settings: Settings, folder: Path
+) -> None:
+    submit(store, "job_1", 2)
+    speak(store, folder)
+    for _ in range(2):
+        wait_until(lambda: store.take_finalizing(0.0) is not None)
+    for number in (1, 2):
+        old(folder / "job_1" / f"audio.{number}.wav")
+    Housekeeper(store, settings).tick()
+    assert files_of(folder, "job_1") == ["audio.2.wav"]
 
 
 def test_a_deleted_job_loses_its_audio_too(

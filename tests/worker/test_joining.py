@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -78,6 +79,18 @@ def test_a_part_longer_than_a_block_is_whole(tmp_path: Path) -> None:
     whole, _ = soundfile.read(join(tmp_path, parts)[0], dtype="int16")
     assert np.array_equal(whole[: samples.size], soundfile.read(long, dtype="int16")[0])
     assert len(whole) == samples.size + samples_of(0).size
+
+
+def test_the_whole_is_never_in_memory(tmp_path: Path) -> None:
+    long = tmp_path / "long.wav"
+    long.write_bytes(encode(np.zeros(1_000_000, np.float32), RATE, "wav"))
+    parts = [Part("long", long, long.stat().st_size, RATE)] * 20
+    tracemalloc.start()
+    path, _ = join(tmp_path, parts, 10_000)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert path.stat().st_size > 40_000_000
+    assert peak < 3_000_000
 
 
 def test_a_wav_that_is_too_long_for_its_lengths_becomes_an_rf64(

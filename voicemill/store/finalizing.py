@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 
 from voicemill.jobs import ItemError, JobAudio
-from voicemill.store.connection import Connection, key, translated
+from voicemill.store.connection import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,3 @@ class FinalizingStore(Connection):
         name = "audio" if isinstance(ending, JobAudio) else "error"
         body = json.dumps({name: asdict(ending)})
         return bool(self.run("end_finalizing", join.job_id, join.number, body))
-
-    def joined(self, job_id: str) -> tuple[int, str | None]:
-        """How many joins of a job were begun, and the name of the file that one made."""
-        with translated():
-            joins, body = self._redis.hmget(key("job", job_id), "joins", "concatenation")
-        audio = json.loads(body or "{}").get("audio")
-        return int(joins or 0), audio and audio["audio_path"].rpartition("/")[2]
