@@ -12,6 +12,7 @@ from typing import Final
 
 from flask import Blueprint, Response, jsonify, request
 
+from api.audio import AUDIO_ANSWERS, send_audio
 from api.context import context
 from api.openapi import Answer, Operation, describe
 from api.requests import (
@@ -29,18 +30,22 @@ from api.submission import Submission
 from api.tenants import current_tenant
 from api.wire import item_body, job_body, page, retry_after
 from voicemill.errors import (
+    AudioGoneError,
     DataRemovedError,
     JobActiveError,
     JobNotFoundError,
+    NoAudioError,
+    NotReadyError,
     PayloadTooLargeError,
     QueueFullError,
     QuotaExceededError,
+    RangeNotSatisfiableError,
     RequestError,
     UnsupportedMediaTypeError,
     VoicemillError,
 )
 from voicemill.health import MEBIBYTE, Snapshot
-from voicemill.jobs import Job, is_terminal, new_job_id
+from voicemill.jobs import Job, JobAudio, is_terminal, new_job_id
 
 logger = logging.getLogger(__name__)
 
@@ -133,6 +138,28 @@ def show(job_id: str) -> Response:
     return answer(job, fleet_for([job]))
 
 
+@blueprint.get("/v1/jobs/<job_id>/audio")
+@describe(
+    Operation(
+        summary="Fetch the audio of all items in one file, of a job that asked for it",
+        tag="jobs",
+        answers=AUDIO_ANSWERS,
+        problems=(
+            JobNotFoundError,
+            NotReadyError,
+            NoAudioError,
+            AudioGoneError,
+            RangeNotSatisfiableError,
+        ),
+    )
+)
+def audio(job_id: str) -> Response:
+    """The audio, whole or in part."""
+    job = find_job(job_id)
+    recorded = recorded_audio(job)
+    return send_audio(recorded, job.id, recorded.response_format)
+
+
 @blueprint.post("/v1/jobs/<job_id>/cancel")
 @describe(
     Operation(
@@ -215,6 +242,19 @@ def find_job(job_id: str) -> Job:
     if job is None or job.tenant != current_tenant():
         raise JobNotFoundError(f"There is no job {job_id[:80]!r}.")
     return job
+
+
+def recorded_audio(job: Job) -> JobAudio:
+    """The one file of a job that has one; raises ``NotReadyError`` or ``NoAudioError``."""
+    asked = job.concatenation
+    if asked is None:
+        raise NoAudioError("The job did not ask for `concatenate`; its items have their audio.")
+    if asked.audio is not None:
+        return asked.audio
+    if not is_terminal(job.status):
+        raise NotReadyError(f"The job {job.id} is {job.status}; ask again later.")
+    why = f": {asked.error.code}" if asked.error else ""
+    raise NoAudioError(f"The job {job.id} is {job.status}{why}; it has no audio of its own.")
 
 
 def wait_for(job: Job, seconds: float) -> Job:

@@ -42,6 +42,7 @@ MAX_MEMBERS: Final = 100
 MAX_FAULTS: Final = 10_000
 """Faults told in full; behind them each input that is wrong is still told of, by its first."""
 DAY: Final = 24 * 60 * 60
+MAX_SILENCE_MS: Final = 10_000
 MAX_SEED: Final = 2**32 - 1
 SHARE: Final = "(100|[0-9]{1,2})%"
 
@@ -174,6 +175,14 @@ class JobDefaults(Delivery):
     )
     max_failures: MostFailures | None = Field(
         None, description="One failed item more, by number or share, stops the job."
+    )
+    concatenate: bool = Field(
+        False,
+        description="Join the audio of all items that succeed, in their order, to one file; they "
+        "must have one model and one response_format. The job ends when the file is there.",
+    )
+    concatenate_silence_ms: int = Field(
+        0, ge=0, le=MAX_SILENCE_MS, description="Silence between two items in that file."
     )
 
 

@@ -57,7 +57,31 @@ StatusReason = Literal[
     "output_denied",
     "output_read_only",
     "output_missing",
+    "no_clerk",
 ]
+
+
+class ErrorBody(TypedDict):
+    """Why there is no audio."""
+
+    code: str
+    message: str
+    retryable: bool
+
+
+class ConcatenationBody(TypedDict):
+    """The audio of all items in one file; of the last run of the job that has ended."""
+
+    silence_ms: int
+    audio_path: str | None
+    audio_url: str | None
+    sha256: str | None
+    size_bytes: int | None
+    duration_seconds: float | None
+    sample_rate: int | None
+    response_format: str | None
+    items_left_out: int | None
+    error: ErrorBody | None
 
 
 StandingBody = TypedDict(
@@ -87,17 +111,10 @@ class JobBody(StandingBody):
     expires_at: int | None
     output_expires_at: int | None
     data_removed: bool
+    concatenation: ConcatenationBody | None
     usage: Usage
     metadata: dict[str, str]
     urls: JobUrls
-
-
-class ErrorBody(TypedDict):
-    """Why an item has no audio."""
-
-    code: str
-    message: str
-    retryable: bool
 
 
 class ItemBody(TypedDict):

@@ -32,6 +32,9 @@ from voicemill.jobs import ItemInput, JobRules, check_custom_id, check_text, def
 from voicemill.settings import Settings
 from voicemill.voices import Capabilities
 
+CONCATENATED_ALIKE = ("model", "response_format")
+"""Fields that all items of one file share."""
+
 
 @dataclass(frozen=True, slots=True)
 class Head:
@@ -67,6 +70,8 @@ class Submission:
             self.defaults_model_is_bad = "model" in bad
         self.note(lambda: check_fairness_key(fairness_key), "")
         items = [self.item(index, one) for index, one in enumerate(inputs)]
+        if job is not None and "concatenate" not in bad:
+            self.check_concatenation(job, inputs, items)
         if self.faults:
             # A wrong default is found once for every input that takes it.
             raise InvalidInputError(list(dict.fromkeys(self.faults)))
@@ -126,6 +131,33 @@ class Submission:
                 )
         return item
 
+    def check_concatenation(
+        self, job: JobDefaults, inputs: Sequence[Any], items: Sequence[ItemInput | None]
+    ) -> None:
+        """Note why the items of a job that wants them in one file can't be joined."""
+        if job.concatenate_silence_ms and not job.concatenate:
+            error = InputError(
+                "concatenate_silence_ms: set concatenate to true, or leave this out."
+            )
+            self.note_first(error.at("/concatenate_silence_ms"))
+        known = [item for item in items if item is not None]
+        for field in CONCATENATED_ALIKE if job.concatenate else ():
+            values = [getattr(item, field) for item in known]
+            place = next((n for n, value in enumerate(values) if value != values[0]), None)
+            if place is not None:
+                first, other = known[0].index, known[place].index
+                error = InputError(
+                    f"{field}: items of one file have the same; input {first} has {values[0]!r} "
+                    f"and input {other} {values[place]!r}."
+                )
+                is_given = inputs[other].get(field) is not None
+                self.note_first(error.at(f"/inputs/{other}" + (f"/{field}" if is_given else "")))
+
+    def note_first(self, fault: Fault) -> None:
+        """Note what is wrong at a place, unless something is wrong there already."""
+        if all(fault.pointer != other.pointer for other in self.faults):
+            self.faults.append(fault)
+
     def note(self, check: Callable[[], None], pointer: str) -> None:
         """Run a check and keep what it finds."""
         try:
@@ -177,6 +209,7 @@ def rules_of(job: JobDefaults, count: int, retention_seconds: float) -> JobRules
         job.deadline_seconds,
         0 if job.on_item_error == "stop" else most,
         retention_seconds if kept is None else kept.seconds,
+        job.concatenate_silence_ms if job.concatenate else None,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, cast
 
 from api.shapes import (
+    ConcatenationBody,
     DataT,
     ErrorBody,
     ItemBody,
@@ -16,7 +17,7 @@ from api.shapes import (
     VoiceBody,
 )
 from voicemill.health import Snapshot
-from voicemill.jobs import Item, ItemError, ItemStatus, Job, JobStatus, is_terminal
+from voicemill.jobs import Concatenation, Item, ItemError, ItemStatus, Job, JobStatus, is_terminal
 from voicemill.voices import Capabilities, Voice
 
 LONGEST_RETRY_AFTER_SECONDS: Final = 120
@@ -59,6 +60,7 @@ def job_body(job: Job, fleet: Snapshot | None) -> JobBody:
         "expires_at": whole(job.expires_at),
         "output_expires_at": whole(job.output_expires_at),
         "data_removed": job.data_removed,
+        "concatenation": concatenation_body(job.id, job.concatenation),
         "usage": {
             "input_characters": job.input_characters,
             "audio_seconds": round(job.audio_seconds, 3),
@@ -74,8 +76,30 @@ def job_body(job: Job, fleet: Snapshot | None) -> JobBody:
     }
 
 
+def concatenation_body(job_id: str, asked: Concatenation | None) -> ConcatenationBody | None:
+    """The one file of a job, where that asked for it."""
+    if asked is None:
+        return None
+    audio = asked.audio
+    return {
+        "silence_ms": asked.silence_ms,
+        "audio_path": audio.audio_path if audio else None,
+        "audio_url": f"/v1/jobs/{job_id}/audio" if audio else None,
+        "sha256": audio.sha256 if audio else None,
+        "size_bytes": audio.size_bytes if audio else None,
+        "duration_seconds": audio.duration_seconds if audio else None,
+        "sample_rate": audio.sample_rate if audio else None,
+        "response_format": audio.response_format if audio else None,
+        "items_left_out": audio.items_left_out if audio else None,
+        "error": error_body(asked.error) if asked.error else None,
+    }
+
+
 def status_reason(job: Job, fleet: Snapshot | None) -> StatusReason | None:
     """Why a job does not move, where that is known."""
+    if job.status is JobStatus.FINALIZING:
+        without_clerk: StatusReason | None = "no_clerk" if fleet and not fleet.clerks else None
+        return cast(StatusReason | None, job.trouble) or without_clerk
     if fleet is None or job.status not in {JobStatus.QUEUED, JobStatus.IN_PROGRESS}:
         return None
     if fleet.paused:
@@ -148,7 +172,7 @@ def item_body(item: Item) -> ItemBody:
 
 
 def error_body(error: ItemError) -> ErrorBody:
-    """Why an item has no audio."""
+    """Why there is no audio."""
     return {"code": error.code, "message": error.message, "retryable": error.retryable}
 
 

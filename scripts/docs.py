@@ -15,7 +15,10 @@ from pathlib import Path
 from voicemill.bulk.errors import BulkError
 from voicemill.client import ClientError
 from voicemill.errors import (
+    AudioGoneError,
+    ConcatenationError,
     InputError,
+    OutputError,
     QueueFullError,
     RequestError,
     SettingsError,
@@ -74,6 +77,9 @@ def tables() -> dict[str, str]:
         "problems": error_table([*request, *store, VoicemillError], with_status=True),
         "inputs": error_table(leaves(InputError), with_status=False),
         "synthesis": error_table(leaves(SynthesisError), with_status=False),
+        "concatenation": error_table(
+            [*leaves(ConcatenationError), AudioGoneError, OutputError], with_status=False
+        ),
         "local": error_table(
             [SettingsError, *leaves(ClientError), *leaves(BulkError)], with_status=False
         ),

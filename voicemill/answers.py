@@ -6,6 +6,27 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 
+class ItemError(TypedDict):
+    """Why an item, or the one file of a job, has no audio."""
+
+    code: str
+    message: str
+    retryable: bool
+
+
+class Concatenation(TypedDict):
+    """The one file of a job, once it is there."""
+
+    audio_path: str | None
+    audio_url: str | None
+    sha256: str | None
+    size_bytes: int | None
+    duration_seconds: float | None
+    sample_rate: int | None
+    items_left_out: int | None
+    error: ItemError | None
+
+
 class Job(TypedDict):
     """A job as the server tells it (the fields this side reads)."""
 
@@ -15,15 +36,8 @@ class Job(TypedDict):
     status_reason: str | None
     request_counts: dict[str, int]
     usage: dict[str, float]
+    concatenation: Concatenation | None
     metadata: dict[str, str]
-
-
-class ItemError(TypedDict):
-    """Why an item has no audio."""
-
-    code: str
-    message: str
-    retryable: bool
 
 
 class Item(TypedDict):

@@ -159,7 +159,8 @@ class Client:
     ) -> Job:
         """Submit texts to speak: each input has ``input`` and what else the API takes.
 
-        ``defaults`` (``voice``, ``speed``, …) hold for every input without its own.
+        ``defaults`` (``voice``, ``speed``, …) hold for every input without its own; others, such as
+        ``concatenate``, for the job.
         """
         body: dict[str, Any] = {**defaults, "inputs": list(inputs)}
         if metadata:
@@ -228,12 +229,19 @@ class Client:
         Raises ``AudioMismatchError`` when the bytes are not those of ``sha256``.
         """
         url = f"{job_path(job_id)}/items/{quote(custom_id, safe='')}/audio"
+        return self._download(url, custom_id, path, sha256)
+
+    def download_job(self, job_id: str, path: Path, *, sha256: str | None = None) -> int:
+        """The same for the one file of a job that was created with ``concatenate=True``."""
+        return self._download(f"{job_path(job_id)}/audio", job_id, path, sha256)
+
+    def _download(self, url: str, name: str, path: Path, sha256: str | None) -> int:
         part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
         try:
             size, digest = self._patiently(lambda: self._stream(url, part))
             if sha256 is not None and digest != sha256:
                 raise AudioMismatchError(
-                    f"The audio of {custom_id} arrived with sha256 {digest}, "
+                    f"The audio of {name} arrived with sha256 {digest}, "
                     f"the server recorded {sha256}."
                 )
             part.replace(path)

@@ -5,7 +5,8 @@
     ├── RequestError             what a client sent, or asked for
     │   └── InputError           one field of it, with a JSON pointer
     ├── StoreError               Redis is away, or refuses
-    └── SynthesisError           one item could not become audio
+    ├── SynthesisError           one item could not become audio
+    └── ConcatenationError       the audio of a job's items could not become one file
 
 Each leaf carries a stable ``code``, the ``http_status`` the API answers with
 (RFC 9457) and whether the same call may succeed later (``retryable``).
@@ -412,6 +413,25 @@ class SynthesisTimeoutError(SynthesisError):
     code = "synthesis_timeout"
     title = "The synthesis hung"
     retryable = True
+
+
+# --- one file of a job ------------------------------------------------------
+
+
+class ConcatenationError(VoicemillError):
+    """The audio of a job's items could not become one file."""
+
+    code = "concatenation_failed"
+    title = "The items could not be joined"
+    retryable = True
+
+
+class MixedSampleRatesError(ConcatenationError):
+    """The items' audio has different sample rates, as of two revisions of a model."""
+
+    code = "mixed_sample_rates"
+    title = "The items have different sample rates"
+    retryable = False
 
 
 def leaves(root: type[VoicemillError] = VoicemillError) -> Iterator[type[VoicemillError]]:

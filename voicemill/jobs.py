@@ -131,7 +131,7 @@ INPUT_DEFAULTS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class ItemError:
-    """Why an item has no audio."""
+    """Why an item, or the one file of a job, has no audio."""
 
     code: str
     message: str
@@ -173,6 +173,33 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
+class JobAudio:
+    """The audio of all items of a job that succeeded, in one file."""
+
+    audio_path: str
+    """Absolute."""
+    sha256: str
+    size_bytes: int
+    duration_seconds: float
+    sample_rate: int
+    """Hz."""
+    response_format: str
+    items_left_out: int
+    """Items without audio."""
+
+
+@dataclass(frozen=True, slots=True)
+class Concatenation:
+    """The one file that a job asked for: of its last run that was finalised, if there was one."""
+
+    silence_ms: int
+    """Between the audio of two items."""
+    audio: JobAudio | None = None
+    error: ItemError | None = None
+    """Why there is none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Counts:
     """How many items of a job stand where."""
 
@@ -201,7 +228,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class JobRules:
-    """When a job ends before all of its items have, and what is kept of it then."""
+    """When a job ends before all of its items have, and what is made and kept of it then."""
 
     deadline_seconds: float | None = None
     """Time it has from when it was made live."""
@@ -209,6 +236,8 @@ class JobRules:
     """Items that may fail; one more stops it."""
     output_expires_after: float | None = None
     """Seconds that audio and texts are kept after its end; for ever where nothing is said."""
+    concatenate_silence_ms: int | None = None
+    """Silence between items in one file of their audio; no such file where nothing is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +262,9 @@ class Job:
     output_expires_at: float | None = None
     data_removed: bool = False
     """Its audio and texts are gone."""
+    concatenation: Concatenation | None = None
+    trouble: str | None = None
+    """Code of what keeps it from being finalised."""
     run: int = 1
     """One more with each retry."""
     stops: Mapping[int, ItemStatus] = field(default_factory=dict)

@@ -8,9 +8,11 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from voicemill.errors import (
     AccessDeniedError,
@@ -50,8 +52,14 @@ def audio_path(
     return folder / f"{index:06d}-{custom_id}.{attempt}.{response_format}"
 
 
-def write_audio(path: Path, data: bytes) -> WrittenFile:
-    """Write a file so that it is there whole or not at all, even after a power cut.
+def joined_path(output_dir: Path, job_id: str, number: int, response_format: str) -> Path:
+    """Where a job's joined audio goes; each join has a name of its own."""
+    return output_dir / job_id / f"audio.{number}.{response_format}"
+
+
+@contextmanager
+def drafted(path: Path) -> Iterator[BinaryIO]:
+    """A file to fill, which then is there whole or not at all, even after a power cut.
 
     Raises ``OutputError``, or a ``StorageError`` where the folder as such takes nothing.
     """
@@ -61,18 +69,24 @@ def write_audio(path: Path, data: bytes) -> WrittenFile:
             prefix=f".{path.name}.", suffix=".tmp", dir=path.parent
         )
         try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
+            with os.fdopen(handle, "w+b") as file:
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
-        except OSError:
+        except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
         sync_folder(path.parent)
     except OSError as error:
         kind = REFUSALS.get(error.errno or 0, OutputError)
         raise kind(f"{path} could not be written: {error.strerror}.") from error
+
+
+def write_audio(path: Path, data: bytes) -> WrittenFile:
+    """Write a file at once; raises as ``drafted`` does."""
+    with drafted(path) as file:
+        file.write(data)
     return WrittenFile(path, hashlib.sha256(data).hexdigest(), len(data))
 
 

@@ -75,6 +75,15 @@ class Storage:
             self._set(found)
             return found
 
+    def check_room(self, size: int) -> None:
+        """Raise ``DiskFullError`` where a file of this size would take what is to stay free."""
+        free = shutil.disk_usage(self._folder).free
+        if free - size < self._floor:
+            raise DiskFullError(
+                f"{self._folder} has {free // MEBIBYTE} MiB free; "
+                f"{-(-(self._floor + size) // MEBIBYTE)} MiB are needed."
+            )
+
     def check(self) -> None:
         """Raise ``StorageError`` where the folder is not the one that the store knows."""
         try:

@@ -1,4 +1,4 @@
-"""Timed loops over the store: dispatch ticks, recalling, reaping. No Celery worker, no engine.
+"""Timed loops over the store: dispatch ticks, recalling, reaping, finalising. No Celery, no engine.
 
 Any number may run at once; every step is atomic. ``python -m worker.clerk``
 """
@@ -17,6 +17,7 @@ from voicemill.queue import Queue
 from voicemill.settings import Settings
 from voicemill.store import Store
 from worker.exits import EXIT_MISCONFIGURED
+from worker.finalizing import Finalizer
 from worker.housekeeping import Housekeeper
 
 logger = logging.getLogger(__name__)
@@ -91,6 +92,8 @@ def main() -> None:
         wait_for_durable(store, stopping)
     housekeeper = Housekeeper(store, settings)
     threading.Thread(target=housekeeper.run, args=(stopping,), name="housekeeper").start()
+    finalizer = Finalizer(store, settings, stopping)
+    threading.Thread(target=finalizer.run, name="finalizer").start()
     try:
         Clerk(store, Queue(settings), settings).run(stopping)
     finally:

@@ -23,7 +23,9 @@ from voicemill.store.removal import Attempted
 logger = logging.getLogger(__name__)
 
 AUDIO = re.compile(r"(\d{6,})-.+\.(\d+)\.[a-z0-9]+")
-TEMPORARY = re.compile(r"\.\d{6,}-.+\.tmp")
+JOINED = re.compile(r"audio\.(\d+)\.[a-z0-9]+")
+"""All audio of a job in one file, in its folder."""
+TEMPORARY = re.compile(r"\.(\d{6,}-|audio\.).+\.tmp")
 DRAFT_OF_MARKER = re.compile(re.escape(MARKER) + r"\..+\.tmp")
 GROUP = re.compile(r"\d{4,}")
 """The folder of some items of a job."""
@@ -85,13 +87,23 @@ class Sweep:
                 return 0
             with opened(self._folder) as top, opened(job_id, top) as job:
                 names = [entry.name for entry in os.scandir(job) if GROUP.fullmatch(entry.name)]
-                return sum(self._sweep_group(job_id, job, name) for name in names)
+                removed = self._sweep_joined(job_id, job)
+                return removed + sum(self._sweep_group(job_id, job, name) for name in names)
         # Not a folder, a link, or removed meanwhile with its job.
         except (NotADirectoryError, FileNotFoundError):
             return 0
         except OSError as error:
             logger.warning("the folder of job %s is not swept: %s", job_id, error)
             return 0
+
+    def _sweep_joined(self, job_id: str, job: int) -> int:
+        files = list(self._old_files(job))
+        found = [match for match in map(JOINED.fullmatch, files) if match]
+        garbage = [file for file in files if TEMPORARY.fullmatch(file)]
+        if found:
+            joined = self._store.joined(job_id)
+            garbage += [match[0] for match in found if is_garbage(match[0], int(match[1]), joined)]
+        return sum(self._remove(job, file) for file in garbage)
 
     def _sweep_group(self, job_id: str, job: int, name: str) -> int:
         with opened(name, job) as group:
@@ -124,11 +136,11 @@ class Sweep:
         return True
 
 
-def is_garbage(name: str, attempt: int, item: Attempted) -> bool:
+def is_garbage(name: str, attempt: int, one: Attempted) -> bool:
     """True for the audio of an attempt that has been lost and can't be published any more."""
-    if item.file_name == name:
+    if one.file_name == name:
         return False
-    return not (item.is_running and attempt >= item.attempts)
+    return not (one.is_running and attempt >= one.attempts)
 
 
 @contextmanager

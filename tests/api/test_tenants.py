@@ -122,7 +122,7 @@ def test_while_no_key_is_required_a_header_is_ignored(
 def test_a_queue_without_room_is_unavailable_for_all(
     open_client: FlaskClient, store: Store
 ) -> None:
-    head = ("job_x", "ann", "{}", '["tone"]', "bulk", 0, "", "", "", "")
+    head = ("job_x", "ann", "{}", '["tone"]', "bulk", 0, "", "", "", "", "")
     store.run("create_job", *head, 1, 1, 1024 * 1024, "inf")
     refused = open_client.post("/v1/jobs", json=BODY)
     assert (refused.status_code, refused.get_json()["code"]) == (503, "queue_full")

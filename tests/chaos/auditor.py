@@ -43,6 +43,7 @@ def audit(
                     judge(path, item, one.text)
                     assert path not in recorded, f"{path} is the audio of two items"
                     recorded.add(path)
+            recorded |= judge_whole(tenant.job(job_id), items)
             ends.update(item["status"] for item in items)
     assert sum(ends.values()) == len(sent)
     assert_nothing_else(outputs, recorded)
@@ -80,6 +81,25 @@ def judge(path: Path, item: dict[str, Any], text: str) -> None:
     assert abs(len(samples) / rate - seconds(text)) <= SECONDS_TOLERANCE, f"{path}: its length"
     found = loudest_hz(samples, rate)
     assert abs(found / pitch(text, item["voice"]) - 1) <= PITCH_TOLERANCE, f"{path}: {found} Hz"
+
+
+def judge_whole(job: dict[str, Any], items: Sequence[dict[str, Any]]) -> set[Path]:
+    """The one file of a job is as recorded, and as long as its parts; gives where it is."""
+    whole = job["concatenation"]
+    if whole is None:
+        return set()
+    assert whole["error"] is None, whole
+    spoken = [item for item in items if item["status"] == "succeeded"]
+    if whole["audio_path"] is None:
+        assert job["status"] != "completed", job
+        return set()
+    path = Path(whole["audio_path"])
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == whole["sha256"], path
+    assert whole["items_left_out"] == len(items) - len(spoken), job
+    frames = sum(soundfile.info(item["audio_path"]).frames for item in spoken)
+    frames += (len(spoken) - 1) * whole["silence_ms"] * whole["sample_rate"] // 1000
+    assert soundfile.info(path).frames == frames, f"{path}: its length"
+    return {path}
 
 
 def loudest_hz(samples: np.ndarray, rate: int) -> float:

@@ -120,6 +120,8 @@ class Run:
             (texts("Half", SOUND), ("succeeded",)),
             (texts("{tone:fail} Fails", FAILING), ("failed",)),
             priority=1,
+            concatenate=True,
+            concatenate_silence_ms=100,
         )
         return stopped, plain, failing
 

@@ -81,6 +81,8 @@ def test_every_item_ends_once_whatever_goes_wrong(tmp_path: Path) -> None:
     assert run.faults == SIZE.rounds * SIZE.faults
     assert sum(ends.values()) == SIZE.items
     assert ends["failed"] == SIZE.rounds * FAILING
+    # The job of a round that is retried is joined after each of its runs.
+    assert trace.joined == 2 * SIZE.rounds
     assert 0 < ends["cancelled"] < SIZE.rounds * STOPPED
 
 

@@ -42,6 +42,8 @@ class Trace:
 
     moves: int = 0
     most_attempts: int = 0
+    joined: int = 0
+    """Files that jobs got of all their audio."""
 
 
 def commands(file: BinaryIO) -> Iterator[list[bytes]]:
@@ -99,6 +101,9 @@ def follow(
             items[found[1], index] = after
             trace.moves += 1
             trace.most_attempts = max(trace.most_attempts, after.attempts)
+    elif (found := JOB.fullmatch(name)) and b"concatenation" in fields:
+        assert jobs[found[1]] == "finalizing", f"{found[1]!r} was joined as {jobs[found[1]]}"
+        trace.joined += 1
     elif (found := JOB.fullmatch(name)) and b"status" in fields:
         after_job = fields[b"status"].decode()
         before_job = jobs.get(found[1])

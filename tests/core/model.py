@@ -42,6 +42,7 @@ class ModelJob:
     items: list[ModelItem]
     max_failures: int | None
     standing: Standing
+    concatenates: bool = False
     status: JobStatus = JobStatus.QUEUED
     run: int = 1
     ending: JobStatus = JobStatus.CANCELLED
@@ -52,6 +53,12 @@ class ModelJob:
     data_removed: bool = False
     expires: bool = False
     """Its outputs are waiting for the end of their time."""
+    joins: int = 0
+    joins_lost: int = 0
+    joined: int = 0
+    """The join that ended it last."""
+    ending_of_join: object = None
+    trouble: str | None = None
 
     @property
     def counts(self) -> Counts:
@@ -92,10 +99,16 @@ class Model:
         self.tasks: dict[str, ModelTask] = {}
 
     def submit(
-        self, job_id: str, tenant: str, count: int, max_failures: int | None, standing: Standing
+        self,
+        job_id: str,
+        tenant: str,
+        count: int,
+        max_failures: int | None,
+        standing: Standing,
+        concatenates: bool,
     ) -> None:
         items = [ModelItem() for _ in range(count)]
-        job = ModelJob(job_id, tenant, items, max_failures, standing)
+        job = ModelJob(job_id, tenant, items, max_failures, standing, concatenates)
         job.waiting = dict.fromkeys(range(count), False)
         self.jobs[job_id] = job
 
@@ -205,8 +218,45 @@ class Model:
         job.run, job.status, job.expires = job.run + 1, JobStatus.QUEUED, False
         job.waiting = dict.fromkeys(failed, False)
 
+    def finalizing(self) -> list[ModelJob]:
+        return [job for job in self.jobs.values() if job.status is JobStatus.FINALIZING]
+
+    def take(self, job_id: str) -> tuple[int, int]:
+        """The number of the join, and how many were lost before it."""
+        job = self.jobs[job_id]
+        assert job.status is JobStatus.FINALIZING
+        job.joins, job.joins_lost = job.joins + 1, job.joins_lost + 1
+        return job.joins, job.joins_lost - 1
+
+    def keep(self, job_id: str, number: int) -> bool:
+        job = self._joining(job_id, number)
+        if job is not None:
+            job.trouble = None
+        return job is not None
+
+    def give_join_back(self, job_id: str, number: int, *, trouble: str, is_lost: bool) -> bool:
+        job = self._joining(job_id, number)
+        if job is None:
+            return False
+        job.trouble = trouble or job.trouble
+        job.joins_lost -= not is_lost
+        return True
+
+    def end_join(self, job_id: str, number: int, ending: object) -> bool:
+        if self.jobs[job_id].joined == number:
+            return True
+        job = self._joining(job_id, number)
+        if job is None:
+            return False
+        job.joined, job.ending_of_join = number, ending
+        self._end_finalizing(job)
+        return True
+
     def delete(self, job_id: str) -> None:
-        self.jobs[job_id].deleted = True
+        job = self.jobs[job_id]
+        job.deleted = True
+        if job.status is JobStatus.FINALIZING:
+            self._end_finalizing(job)
 
     def purge(self, job_id: str) -> None:
         del self.jobs[job_id]
@@ -288,10 +338,21 @@ class Model:
             job.move(job.ending)
         elif job.status is JobStatus.IN_PROGRESS:
             job.move(JobStatus.FINALIZING)
+            if job.concatenates and counts.succeeded:
+                return
             job.move(JobStatus.COMPLETED if counts.succeeded else JobStatus.FAILED)
         else:
             return
         job.expires = True
+
+    def _joining(self, job_id: str, number: int) -> ModelJob | None:
+        """The job, if it still waits for what this join makes of it."""
+        job = self.jobs[job_id]
+        return job if job.status is JobStatus.FINALIZING and job.joins == number else None
+
+    def _end_finalizing(self, job: ModelJob) -> None:
+        job.move(JobStatus.COMPLETED)
+        job.expires, job.joins_lost, job.trouble = True, 0, None
 
     def check_ended(self) -> None:
         assert all(is_terminal(job.status) for job in self.jobs.values())

@@ -27,12 +27,13 @@ from voicemill.jobs import (
     ItemAudio,
     ItemError,
     ItemStatus,
+    JobAudio,
     JobRules,
     JobStatus,
     is_terminal,
     new_job_id,
 )
-from voicemill.store import StartedTask, Store
+from voicemill.store import Join, StartedTask, Store
 from voicemill.tenants import Tenant, Use, new_api_key
 from voicemill.workers import ChildRecord
 
@@ -44,6 +45,7 @@ TEXT = "hello"
 HOUR = 3600.0
 PASSING = ItemError("synthesis_failed", "It failed.", True)
 LASTING = ItemError("unsupported_characters", "It can't be said.", False)
+BROKEN = ItemError("concatenation_failed", "It can't be joined.", True)
 FULL = ItemError("disk_full", "No room.", True)
 
 picks = st.integers(0, 999)
@@ -64,6 +66,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.model = Model()
         self.handles: list[StartedTask] = []
         """Of tasks in hand, and of those that were lost: zombies go on calling."""
+        self.joins: list[Join] = []
+        """Jobs taken to be finalised, and those that were lost."""
         self.published: dict[tuple[str, int], ItemAudio] = {}
         store.publish_engine(TONE)
         store.create_tenant(Tenant("bob", max_running_items=MOST_RUNNING), new_api_key())
@@ -82,13 +86,16 @@ class StoreMachine(RuleBasedStateMachine):
         tenant=st.sampled_from(TENANTS),
         most=st.sampled_from([None, None, 0, 1]),
         standing=standings,
+        silence=st.sampled_from([None, 0, 250]),
     )
-    def submit(self, count: int, tenant: str, most: int | None, standing: Standing) -> None:
+    def submit(
+        self, count: int, tenant: str, most: int | None, standing: Standing, silence: int | None
+    ) -> None:
         job_id = new_job_id()
-        rules = JobRules(deadline_seconds=HOUR, max_failures=most, output_expires_after=HOUR)
+        rules = JobRules(HOUR, most, HOUR, silence)
         texts = inputs(*[TEXT] * count)
         self.store.create_job(job_id, tenant, texts, {}, rules=rules, standing=standing)
-        self.model.submit(job_id, tenant, count, most, standing)
+        self.model.submit(job_id, tenant, count, most, standing, silence is not None)
 
     @precondition(lambda self: self.model.waits())
     @rule(budget=st.integers(1, 4))
@@ -208,6 +215,39 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.store.admit("tone", CostModel(1.0, 0.0), 1.0, most=0) == []
         self.model.end_pauses()
 
+    @precondition(lambda self: self.model.finalizing())
+    @rule()
+    def take_to_finalize(self) -> None:
+        """One whose time it is, or whose lease ran out."""
+        for job in self.model.finalizing():
+            self.redis.zadd("voicemill:finalizing", {job.id: 0}, xx=True)
+        join = self.store.take_finalizing(HOUR)
+        assert join is not None
+        assert (join.number, join.lost) == self.model.take(join.job_id)
+        self.joins.append(join)
+
+    @precondition(lambda self: self.joins)
+    @rule(pick=picks)
+    def keep_finalizing(self, pick: int) -> None:
+        if join := self.any_join(pick):
+            kept = self.store.keep_finalizing(join, HOUR)
+            assert kept is self.model.keep(join.job_id, join.number)
+
+    @precondition(lambda self: self.joins)
+    @rule(pick=picks, trouble=st.sampled_from(["", "disk_full"]), is_lost=st.booleans())
+    def return_finalizing(self, pick: int, trouble: str, is_lost: bool) -> None:
+        if join := self.any_join(pick):
+            returned = self.store.return_finalizing(join, HOUR, trouble=trouble, is_lost=is_lost)
+            assert returned is self.model.give_join_back(
+                join.job_id, join.number, trouble=trouble, is_lost=is_lost
+            )
+
+    @precondition(lambda self: self.joins)
+    @rule(pick=picks, fails=st.booleans())
+    def end_finalizing(self, pick: int, fails: bool) -> None:
+        if join := self.any_join(pick):
+            self.end_join(join, fails=fails)
+
     @precondition(lambda self: self.model.active())
     @rule(pick=picks)
     def cancel(self, pick: int) -> None:
@@ -294,6 +334,18 @@ class StoreMachine(RuleBasedStateMachine):
                 assert (item.audio is not None) is (item.status is ItemStatus.SUCCEEDED)
             ended = found.counts.succeeded + found.counts.failed
             assert found.done_characters == ended * len(TEXT)
+            assert found.audio_seconds == 1.5 * found.counts.succeeded
+            assert found.device_seconds == 0.25 * found.counts.succeeded
+            assert found.trouble == job.trouble
+            assert (found.concatenation is not None) is job.concatenates
+            if found.concatenation is not None:
+                ending = found.concatenation.audio or found.concatenation.error
+                assert ending == job.ending_of_join
+
+    @invariant()
+    def who_is_to_be_finalized_waits_for_it(self) -> None:
+        waiting = self.redis.zrange("voicemill:finalizing", 0, -1)
+        assert {job.decode() for job in waiting} == {job.id for job in self.model.finalizing()}
 
     @invariant()
     def the_counters_are_true(self) -> None:
@@ -383,6 +435,9 @@ class StoreMachine(RuleBasedStateMachine):
                 for index in task.indexes:
                     self.publish(task, index)
                 self.close(task)
+        while self.model.finalizing():
+            self.take_to_finalize()
+            self.end_join(self.joins[-1], fails=False)
         self.model.check_ended()
         self.every_job_is_as_the_model_has_it()
         self.the_counters_are_true()
@@ -431,6 +486,19 @@ class StoreMachine(RuleBasedStateMachine):
         if published:
             assert (task.job_id, index) not in self.published
             self.published[task.job_id, index] = audio
+
+    def end_join(self, join: Join, *, fails: bool) -> None:
+        path = f"/out/audio.{join.number}.wav"
+        audio = JobAudio(path, "cd" * 32, 200, 3.0, 24000, "wav", 0)
+        ending = BROKEN if fails else audio
+        for _ in range(2):
+            ended = self.store.end_finalizing(join, ending)
+            assert ended is self.model.end_join(join.job_id, join.number, ending)
+
+    def any_join(self, pick: int) -> Join | None:
+        """Mostly one of the last."""
+        self.joins = [join for join in self.joins if join.job_id in self.model.jobs][-4:]
+        return self.joins[-1 - pick % len(self.joins)] if self.joins else None
 
     def any_handle(self, pick: int) -> StartedTask | None:
         """Mostly one of the last; jobs that are gone have no zombies here."""

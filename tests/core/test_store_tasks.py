@@ -485,7 +485,7 @@ def is_oldest(store: Store, job_id: str) -> bool:
 
 def test_a_submission_that_stops_half_way_fails_and_runs_nothing(store: Store) -> None:
     child(store)
-    head = ("job_x", "default", "{}", '["tone"]', "bulk", 0, "", "", "", "")
+    head = ("job_x", "default", "{}", '["tone"]', "bulk", 0, "", "", "", "", "")
     store.run("create_job", *head, 7, 70, 700, "inf")
     assert store.job("job_x").status is JobStatus.VALIDATING
     assert admit(store) == []

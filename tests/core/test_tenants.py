@@ -236,7 +236,7 @@ def test_a_submission_that_was_given_up_gives_back_what_it_had_reserved(
     store: Store, redis_url: str, end: str
 ) -> None:
     store.create_tenant(Tenant("ann"), new_api_key())
-    head = ("job_x", "ann", "{}", '["tone"]', "bulk", 0, "", "", "", "")
+    head = ("job_x", "ann", "{}", '["tone"]', "bulk", 0, "", "", "", "", "")
     store.run("create_job", *head, 7, 70, 700, "inf")
     assert (use_of(store, "ann"), queued_bytes(redis_url)) == (Use(0, 7, 70), 700)
     if end == "abandoned":

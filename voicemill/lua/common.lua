@@ -133,6 +133,7 @@ end
 
 local function listed_key(tenant, status) return P .. 'jobs:' .. tenant .. ':' .. status end
 
+-- Every change of a job's state passes here: who is to be told of it is told from here.
 local function move_job(job, status)
   local fields = redis.call('HMGET', job_key(job), 'status', 'bytes', 'tenant', 'seq', 'deleted')
   redis.call('ZREM', listed_key(fields[3], fields[1]), job)
@@ -161,14 +162,37 @@ local function set_deadline(job)
   redis.call('ZADD', P .. 'deadlines', at, job)
 end
 
+-- What asks for no work on its end ends at once; the rest waits for a clerk.
+local function finalize(job, succeeded, silence)
+  move_job(job, 'finalizing')
+  if succeeded > 0 and tonumber(silence) then
+    redis.call('ZADD', P .. 'finalizing', stamp(), job)
+  else
+    end_job(job, succeeded > 0 and 'completed' or 'failed')
+  end
+end
+
+-- Whether a clerk that took a job to be finalised still has it.
+local function holds_join(job, number)
+  local fields = redis.call('HMGET', job_key(job), 'status', 'joins')
+  return fields[1] == 'finalizing' and fields[2] == number
+end
+
+-- A job that waited for a clerk ends.
+local function end_finalizing(job)
+  redis.call('ZREM', P .. 'finalizing', job)
+  redis.call('HDEL', job_key(job), 'trouble', 'joins_lost')
+  end_job(job, 'completed')
+end
+
 local function settle(job)
-  local fields = redis.call('HMGET', job_key(job), 'status', 'queued', 'in_progress', 'succeeded', 'ending')
+  local fields = redis.call('HMGET', job_key(job),
+    'status', 'queued', 'in_progress', 'succeeded', 'ending', 'concatenate_silence_ms')
   if tonumber(fields[2]) > 0 or tonumber(fields[3]) > 0 then return end
   if fields[1] == 'cancelling' then
     end_job(job, fields[5])
   elseif fields[1] == 'in_progress' then
-    move_job(job, 'finalizing')
-    end_job(job, tonumber(fields[4]) > 0 and 'completed' or 'failed')
+    finalize(job, tonumber(fields[4]), fields[6])
   end
 end
 

@@ -1,7 +1,7 @@
 -- Begin a job, or refuse it: FULL where the store has no room, CAP where its tenant has no more.
 -- ARGV: job, tenant, metadata (JSON), engines (JSON), class, priority, fairness key, most failed items,
--- seconds until it expires, seconds its outputs are kept (each of the three may be ""), items, characters,
--- bytes, most bytes
+-- seconds until it expires, seconds its outputs are kept, silence (ms) between the items' audio in one file
+-- (each of the four may be ""), items, characters, bytes, most bytes
 local job, tenant = ARGV[1], ARGV[2]
 local MOST_MEMORY = 0.9
 if redis.call('EXISTS', job_key(job)) == 1 then return redis.error_reply('JOBEXISTS') end
@@ -9,7 +9,7 @@ if redis.call('EXISTS', job_key(job)) == 1 then return redis.error_reply('JOBEXI
 -- What is left is for the jobs there are. A Redis that takes no writes at all says so itself.
 local function is_full()
   local queued = tonumber(redis.call('GET', P .. 'queued_bytes')) or 0
-  if queued + ARGV[13] > tonumber(ARGV[14]) then return true end
+  if queued + ARGV[14] > tonumber(ARGV[15]) then return true end
   local memory = redis.call('INFO', 'memory')
   local used = tonumber(string.match(memory, 'used_memory:(%d+)'))
   local most = tonumber(string.match(memory, 'maxmemory:(%d+)'))
@@ -17,7 +17,7 @@ local function is_full()
 end
 
 if is_full() then return redis.error_reply('FULL') end
-local refusal = check_caps(tenant, ARGV[11], ARGV[12])
+local refusal = check_caps(tenant, ARGV[12], ARGV[13])
 if refusal then return refusal end
 local seq = redis.call('INCR', P .. 'seq')
 redis.call('HSET', job_key(job),
@@ -26,9 +26,10 @@ redis.call('HSET', job_key(job),
   'cached', 0, 'input_characters', 0, 'done_characters', 0, 'audio_seconds', 0, 'device_seconds', 0,
   'metadata', ARGV[3], 'engines', ARGV[4], 'class', ARGV[5], 'priority', ARGV[6], 'fairness_key', ARGV[7],
   'run', 1, 'max_failures', ARGV[8], 'deadline_seconds', ARGV[9], 'output_expires_after', ARGV[10],
-  'reserved_items', ARGV[11], 'reserved_characters', ARGV[12], 'bytes', ARGV[13])
-count_use(tenant, ARGV[11], ARGV[12])
-redis.call('INCRBY', P .. 'queued_bytes', ARGV[13])
+  'concatenate_silence_ms', ARGV[11], 'reserved_items', ARGV[12], 'reserved_characters', ARGV[13],
+  'bytes', ARGV[14])
+count_use(tenant, ARGV[12], ARGV[13])
+redis.call('INCRBY', P .. 'queued_bytes', ARGV[14])
 redis.call('ZADD', P .. 'jobs:' .. tenant, seq, job)
 redis.call('ZADD', listed_key(tenant, 'validating'), seq, job)
 redis.call('ZADD', P .. 'validating', stamp(), job)

@@ -6,6 +6,7 @@ processes may call at once. Keys are computed inside the scripts: one Redis
 """
 
 from voicemill.store.durability import DurabilityStore
+from voicemill.store.finalizing import FinalizingStore, Join
 from voicemill.store.fleet import FleetStore
 from voicemill.store.jobs import JobPage
 from voicemill.store.removal import RemovalStore
@@ -13,10 +14,18 @@ from voicemill.store.replay import DeadLetter, ReplayStore
 from voicemill.store.tasks import AdmittedTask, StartedTask, TaskStore
 from voicemill.store.tenants import TenantStore
 
-__all__ = ["AdmittedTask", "DeadLetter", "JobPage", "StartedTask", "Store"]
+__all__ = ["AdmittedTask", "DeadLetter", "JobPage", "Join", "StartedTask", "Store"]
 
 
-class Store(ReplayStore, TaskStore, FleetStore, TenantStore, RemovalStore, DurabilityStore):
+class Store(
+    ReplayStore,
+    TaskStore,
+    FinalizingStore,
+    FleetStore,
+    TenantStore,
+    RemovalStore,
+    DurabilityStore,
+):
     """All records of one stack.
 
     Every method raises ``StoreUnavailableError`` when Redis does not answer in

@@ -22,6 +22,7 @@ from voicemill.errors import (
 from voicemill.fairness import JobClass, Standing
 from voicemill.jobs import (
     SCHEMA,
+    Concatenation,
     Counts,
     Item,
     ItemAudio,
@@ -29,6 +30,7 @@ from voicemill.jobs import (
     ItemInput,
     ItemStatus,
     Job,
+    JobAudio,
     JobRules,
     JobStatus,
     default_custom_id,
@@ -89,7 +91,12 @@ class JobStore(Connection):
             for start in range(0, len(items), PAGE_ITEMS)
         ]
         characters = sum(len(item.text) for item in items)
-        limits = (rules.max_failures, rules.deadline_seconds, rules.output_expires_after)
+        limits = (
+            rules.max_failures,
+            rules.deadline_seconds,
+            rules.output_expires_after,
+            rules.concatenate_silence_ms,
+        )
         try:
             self.run(
                 "create_job",
@@ -292,6 +299,8 @@ def read_job(record: Mapping[bytes, bytes]) -> Job | None:
         created_at=float(fields["created_at"]),
         **{name: float(fields[name]) for name in TIMES if name in fields},
         data_removed="data_removed" in fields,
+        concatenation=read_concatenation(fields),
+        trouble=fields.get("trouble"),
         run=int(fields["run"]),
         stops={
             int(name.removeprefix(STOP)): ItemStatus(value)
@@ -307,6 +316,20 @@ def read_job(record: Mapping[bytes, bytes]) -> Job | None:
             JobClass(fields["class"]), int(fields["priority"]), fields["fairness_key"]
         ),
         metadata=json.loads(fields["metadata"]),
+    )
+
+
+def read_concatenation(fields: Mapping[str, str]) -> Concatenation | None:
+    """What a job has of the one file that it asked for; nothing where it did not."""
+    silence = fields.get("concatenate_silence_ms")
+    if not silence:
+        return None
+    record = json.loads(fields.get("concatenation", "{}"))
+    audio, error = record.get("audio"), record.get("error")
+    return Concatenation(
+        int(silence),
+        audio=JobAudio(**audio) if audio else None,
+        error=ItemError(**error) if error else None,
     )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import redis
 
@@ -18,7 +19,7 @@ REWRITE_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
-    """How far an item is."""
+    """How far an item is, or the one file of a job."""
 
     attempts: int = 0
     is_running: bool = False
@@ -74,6 +75,14 @@ class RemovalStore(Connection):
             states = self._redis.hmget(key("job", job_id, "states"), [str(i) for i in indexes])
         return [read_attempted(state) for state in states]
 
+    def joined(self, job_id: str) -> Attempted:
+        """How far the one file of a job is."""
+        with translated():
+            fields = ("status", "joins", "concatenation")
+            status, joins, body = self._redis.hmget(key("job", job_id), *fields)
+        audio = json.loads(body or "{}").get("audio")
+        return Attempted(int(joins or 0), status == b"finalizing", file_name_of(audio))
+
     def swept(self) -> str | None:
         """The folder that the sweep had done last when it stopped half-way."""
         with translated():
@@ -118,9 +127,11 @@ def read_attempted(state: bytes | None) -> Attempted:
     if state is None:
         return Attempted()
     record = json.loads(state)
-    audio = record.get("audio")
     return Attempted(
-        record["attempts"],
-        record["status"] == "in_progress",
-        audio and audio["audio_path"].rpartition("/")[2],
+        record["attempts"], record["status"] == "in_progress", file_name_of(record.get("audio"))
     )
+
+
+def file_name_of(audio: Mapping[str, Any] | None) -> str | None:
+    """Of a record of audio, if there is one."""
+    return str(audio["audio_path"]).rpartition("/")[2] if audio else None

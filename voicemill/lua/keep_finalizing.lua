@@ -1,0 +1,6 @@
+-- A join goes on. ARGV: job, number of the join, lease seconds. Returns 0 when another has the job, or none
+local job = ARGV[1]
+if not holds_join(job, ARGV[2]) then return 0 end
+redis.call('HDEL', job_key(job), 'trouble')
+redis.call('ZADD', P .. 'finalizing', string.format('%.6f', now() + tonumber(ARGV[3])), job)
+return 1
