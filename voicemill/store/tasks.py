@@ -42,6 +42,18 @@ class StartedTask:
     token: str
     job_id: str
     indexes: tuple[int, ...]
+    tenant: str
+    reuses: bool = True
+    """Whether its items may share audio that there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """How far an item is whose audio others may share."""
+
+    index: int
+    is_running: bool = False
+    audio: ItemAudio | None = None
 
 
 class TaskStore(Connection):
@@ -80,7 +92,8 @@ class TaskStore(Connection):
         taken = self.run("start_task", task_id, token, child_id, lease_seconds)
         if taken is None:
             return None
-        return StartedTask(task_id, token, taken[0].decode(), tuple(json.loads(taken[1])))
+        job_id, indexes, tenant, reuse = map(bytes.decode, taken)
+        return StartedTask(task_id, token, job_id, tuple(json.loads(indexes)), tenant, not reuse)
 
     def start_items(
         self, task: StartedTask, indexes: Sequence[int], lease_seconds: float
@@ -89,11 +102,31 @@ class TaskStore(Connection):
         started = self.run("start_items", task.id, task.token, lease_seconds, *indexes)
         return {index: attempt for index, attempt in started or []}
 
-    def succeed_item(self, task: StartedTask, index: int, audio: ItemAudio) -> bool:
-        """Publish an item's audio. False: refused, the file must go."""
+    def spoken(self, job_id: str, firsts: Sequence[int]) -> dict[int, Spoken]:
+        """What there is to share, by index of the first items that are to sound the same."""
+        if not firsts:
+            return {}
+        found = self.run("spoken", job_id, *firsts)
+        return {first: read_spoken(*one) for first, one in zip(firsts, found, strict=True)}
+
+    def succeed_item(
+        self,
+        task: StartedTask,
+        index: int,
+        audio: ItemAudio,
+        *,
+        cached: bool = False,
+        same_as: int | None = None,
+    ) -> bool:
+        """Publish an item's audio. False: refused, the file must go.
+
+        ``cached`` is what was not spoken but shared; what was spoken may be shared by others that
+        are the ``same_as``.
+        """
         body = json.dumps(asdict(audio))
         mine = (task.id, task.token, index)
-        ended = self.run("end_item", *mine, "succeeded", body, 0, 0, DECAY, task.job_id)
+        shared = ("cached" if cached else "", "" if same_as is None else same_as)
+        ended = self.run("end_item", *mine, "succeeded", body, 0, 0, DECAY, task.job_id, *shared)
         return bool(ended)
 
     def fail_item(
@@ -165,3 +198,12 @@ class TaskStore(Connection):
     def touch_admitted(self, task_id: str) -> bool:
         """Note that a task is being sent again; False when it no longer waits."""
         return bool(self.run("touch_admitted", task_id))
+
+
+def read_spoken(index: int, state: bytes) -> Spoken:
+    """What the state of an item says; one that has none was never begun."""
+    record = json.loads(state or b"{}")
+    audio = record.get("audio")
+    return Spoken(
+        index, record.get("status") == "in_progress", ItemAudio(**audio) if audio else None
+    )
