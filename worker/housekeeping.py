@@ -59,8 +59,8 @@ class Housekeeper:
     def _trim(self) -> None:
         if time.monotonic() < self._trimmed_at + TRIM_SECONDS:
             return
-        removed = self._cache.trim(self._settings.cache_mb * MEBIBYTE)
         self._trimmed_at = time.monotonic()
+        removed = self._cache.trim(self._settings.cache_mb * MEBIBYTE)
         if removed:
             logger.info("%d files are no longer kept for other jobs", removed)
 

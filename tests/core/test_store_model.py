@@ -32,7 +32,7 @@ from voicemill.jobs import (
     is_terminal,
     new_job_id,
 )
-from voicemill.store import StartedTask, Store
+from voicemill.store import Spoken, StartedTask, Store
 from voicemill.tenants import Tenant, Use, new_api_key
 from voicemill.workers import ChildRecord
 
@@ -135,7 +135,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(pick=picks)
     def succeed(self, pick: int) -> None:
         if task := self.any_handle(pick):
-            self.publish(task, task.indexes[pick % len(task.indexes)])
+            self.publish(task, task.indexes[pick % len(task.indexes)], cached=pick % 3 == 0)
 
     @precondition(lambda self: self.handles)
     @rule(pick=picks, retryable=st.booleans(), pause=pauses)
@@ -279,14 +279,21 @@ class StoreMachine(RuleBasedStateMachine):
             found, items = self.store.job(job.id), self.store.items(job.id)
             assert (found.status, found.counts, found.run) == (job.status, job.counts, job.run)
             assert found.data_removed is job.data_removed
-            assert [(one.status, one.attempts) for one in items] == [
-                (one.status, one.attempts) for one in job.items
+            self.what_others_may_share_is_as_the_model_has_it(job)
+            assert [(one.status, one.attempts, one.cached) for one in items] == [
+                (one.status, one.attempts, one.cached) for one in job.items
             ]
             for index, item in enumerate(items):
                 assert item.audio == self.published.get((job.id, index))
                 assert (item.audio is not None) is (item.status is ItemStatus.SUCCEEDED)
             ended = found.counts.succeeded + found.counts.failed
             assert found.done_characters == ended * len(TEXT)
+
+    def what_others_may_share_is_as_the_model_has_it(self, job: ModelJob) -> None:
+        index, status = job.spoken, job.items[job.spoken].status
+        is_running = status is ItemStatus.IN_PROGRESS
+        audio = self.published.get((job.id, index))
+        assert self.store.spoken(job.id, [0]) == {0: Spoken(index, is_running, audio)}
 
     @invariant()
     def the_counters_are_true(self) -> None:
@@ -416,11 +423,13 @@ class StoreMachine(RuleBasedStateMachine):
     def free_children(self) -> list[str]:
         return [child for child in CHILDREN if self.model.task_of(child) is None]
 
-    def publish(self, task: StartedTask, index: int) -> None:
+    def publish(self, task: StartedTask, index: int, *, cached: bool = False) -> None:
         path = f"/out/{uuid.uuid4().hex}.wav"
         audio = ItemAudio(path, "ab" * 32, 100, 1.5, 24000, 0.25, "tone", "1")
-        published = self.store.succeed_item(task, index, audio)
-        assert published is self.model.succeed(task.id, index)
+        published = self.store.succeed_item(
+            task, index, audio, cached=cached, same_as=0 if index else None
+        )
+        assert published is self.model.succeed(task.id, index, cached=cached)
         if published:
             assert (task.job_id, index) not in self.published
             self.published[task.job_id, index] = audio

@@ -1,7 +1,7 @@
 -- Begin a job, or refuse it: FULL where the store has no room, CAP where its tenant has no more.
 -- ARGV: job, tenant, metadata (JSON), engines (JSON), class, priority, fairness key, most failed items,
 -- seconds until it expires, seconds its outputs are kept (each of the three may be ""), items, characters,
--- bytes, most bytes, reuse ("" or "never")
+-- bytes, most bytes, and "never" where audio is not to be reused
 local job, tenant = ARGV[1], ARGV[2]
 local MOST_MEMORY = 0.9
 if redis.call('EXISTS', job_key(job)) == 1 then return redis.error_reply('JOBEXISTS') end
@@ -27,7 +27,7 @@ redis.call('HSET', job_key(job),
   'metadata', ARGV[3], 'engines', ARGV[4], 'class', ARGV[5], 'priority', ARGV[6], 'fairness_key', ARGV[7],
   'run', 1, 'max_failures', ARGV[8], 'deadline_seconds', ARGV[9], 'output_expires_after', ARGV[10],
   'reserved_items', ARGV[11], 'reserved_characters', ARGV[12], 'bytes', ARGV[13])
-if ARGV[15] ~= '' then redis.call('HSET', job_key(job), 'reuse', ARGV[15]) end
+if ARGV[15] == 'never' then redis.call('HSET', job_key(job), 'reuse', 'never') end
 count_use(tenant, ARGV[11], ARGV[12])
 redis.call('INCRBY', P .. 'queued_bytes', ARGV[13])
 redis.call('ZADD', P .. 'jobs:' .. tenant, seq, job)
