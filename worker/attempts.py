@@ -81,12 +81,11 @@ def options_of(item: ItemInput) -> SynthesisOptions:
 def groups(items: Sequence[ItemInput], most: int) -> Iterator[list[ItemInput]]:
     """Neighbours that one call may speak together: same voice and options, ``most`` at a time.
 
-    What is to sound as an earlier item does comes last, apart from the others.
+    What is to sound as an earlier item does comes last, one by one: it may be there by then.
     """
-    in_turn = sorted(items, key=lambda item: item.same_as is not None)
-    for _, alike in groupby(
-        in_turn, key=lambda item: (item.same_as is not None, item.voice, options_of(item))
-    ):
+    first = [item for item in items if item.same_as is None]
+    for _, alike in groupby(first, key=lambda item: (item.voice, options_of(item))):
         together = list(alike)
         for start in range(0, len(together), max(1, most)):
             yield together[start : start + max(1, most)]
+    yield from ([item] for item in items if item.same_as is not None)

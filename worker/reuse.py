@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,13 +42,14 @@ class Reuse:
     ) -> dict[int, Spoken]:
         """What these items can share in their job, by index of the first that is to sound so.
 
-        One that another child is speaking is waited for, until a time of the monotonic clock.
+        One that is in the hands of another child is waited for, until a time of the monotonic
+        clock: that takes no longer than to speak it here too.
         """
         firsts = sorted({item.same_as for item in items if item.same_as is not None})
         while True:
             found = patiently(self._settings.lease_seconds, self._store.spoken, task.job_id, firsts)
-            runs = any(one.is_running for one in found.values())
-            if not runs or lease.is_over or time.monotonic() > until:
+            is_coming = any(one.is_coming for one in found.values())
+            if not is_coming or lease.is_over or time.monotonic() > until:
                 return found
             time.sleep(PAUSE_SECONDS)
 
@@ -99,7 +101,8 @@ class Reuse:
             with self._storage.writing(entry.size_bytes):
                 written = share_audio(self._cache.path(entry), path, entry.sha256)
             if written is None:
-                self._cache.remove(entry)
+                with suppress(OSError):
+                    self._cache.remove(entry)
                 continue
             self._cache.note_use(entry)
             return ItemAudio(

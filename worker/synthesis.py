@@ -69,10 +69,11 @@ class Synthesizer:
         with LeaseKeeper(self._store, task, self._settings.lease_seconds) as lease:
             try:
                 for group in groups(asked, self._capabilities.max_batch):
+                    if group[0].same_as is not None:
+                        # What it is to sound like may be among them.
+                        wait(endings)
                     if lease.is_over or self.poisoned or self._storage.trouble is not None:
                         break
-                    if group[0].same_as is not None:
-                        wait(endings)
                     spoken = self._reuse.spoken(task, group, lease, waits_until)
                     for attempt in self._synthesize(task, group, spoken, lease):
                         endings.append(self._finish_later(task, attempt))

@@ -32,7 +32,7 @@ from voicemill.jobs import (
     is_terminal,
     new_job_id,
 )
-from voicemill.store import Spoken, StartedTask, Store
+from voicemill.store import StartedTask, Store
 from voicemill.tenants import Tenant, Use, new_api_key
 from voicemill.workers import ChildRecord
 
@@ -290,10 +290,13 @@ class StoreMachine(RuleBasedStateMachine):
             assert found.done_characters == ended * len(TEXT)
 
     def what_others_may_share_is_as_the_model_has_it(self, job: ModelJob) -> None:
-        index, status = job.spoken, job.items[job.spoken].status
-        is_running = status is ItemStatus.IN_PROGRESS
-        audio = self.published.get((job.id, index))
-        assert self.store.spoken(job.id, [0]) == {0: Spoken(index, is_running, audio)}
+        index, item = job.spoken, job.items[job.spoken]
+        is_untried = item.status is ItemStatus.QUEUED and not item.attempts
+        is_coming = item.status is ItemStatus.IN_PROGRESS or is_untried
+        found = self.store.spoken(job.id, [0])[0]
+        assert (found.index, found.audio) == (index, self.published.get((job.id, index)))
+        # What a stopping job had waiting reads as it was: it is asked for no more.
+        assert found.is_coming is is_coming or job.is_stopping
 
     @invariant()
     def the_counters_are_true(self) -> None:

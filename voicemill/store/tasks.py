@@ -52,7 +52,8 @@ class Spoken:
     """How far an item is whose audio others may share."""
 
     index: int
-    is_running: bool = False
+    is_coming: bool = False
+    """Its first attempt is to come, or one runs. What failed before may take its time."""
     audio: ItemAudio | None = None
 
 
@@ -202,8 +203,7 @@ class TaskStore(Connection):
 
 def read_spoken(index: int, state: bytes) -> Spoken:
     """What the state of an item says; one that has none was never begun."""
-    record = json.loads(state or b"{}")
-    audio = record.get("audio")
-    return Spoken(
-        index, record.get("status") == "in_progress", ItemAudio(**audio) if audio else None
-    )
+    record = json.loads(state or b'{"status": "queued", "attempts": 0}')
+    status, attempts, audio = record["status"], record["attempts"], record.get("audio")
+    is_coming = status == "in_progress" or (status == "queued" and not attempts)
+    return Spoken(index, is_coming, ItemAudio(**audio) if audio else None)
