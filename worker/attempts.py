@@ -28,6 +28,8 @@ class Attempt:
     """How many times shorter than usual its segments are, after it ran out of memory."""
     shared: ItemAudio | None = None
     """Audio of an identical item, under this one's own name; nothing is spoken then."""
+    pause: float | None = None
+    """Seconds to wait for that audio, where it is on its way; nothing is spoken then either."""
     segments: list[Segment] = field(default_factory=list)
     pieces: list[Samples] = field(default_factory=list)
     seconds: float = 0.0

@@ -40,10 +40,14 @@ class Publisher:
 
     def finish(self, task: StartedTask, attempt: Attempt) -> Outcome:
         """End an attempt that has been spoken, has failed, or was stopped in the middle."""
+        job_id, custom_id, index = task.job_id, attempt.item.custom_id, attempt.item.index
+        patience = self._settings.lease_seconds
+        if attempt.pause is not None:
+            patiently(patience, self._store.return_item, task, index, None, pause=attempt.pause)
+            return Outcome(job_id, custom_id, ItemStatus.QUEUED)
         if attempt.error is None and len(attempt.pieces) < len(attempt.segments):
-            lease_seconds = self._settings.lease_seconds
-            patiently(lease_seconds, self._store.cancel_item, task, attempt.item.index)
-            return Outcome(task.job_id, attempt.item.custom_id, ItemStatus.CANCELLED)
+            patiently(patience, self._store.cancel_item, task, index)
+            return Outcome(job_id, custom_id, ItemStatus.CANCELLED)
         published: list[Outcome] = []
         error = attempt.error or failure_of(lambda: published.append(self._publish(task, attempt)))
         return published[0] if error is None else self._fail(task, attempt, error)

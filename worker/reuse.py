@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -17,12 +16,11 @@ from voicemill.storage import Storage
 from voicemill.store import Spoken, StartedTask, Store
 from voicemill.voices import Capabilities
 from worker.cache import Cache
-from worker.lease import LeaseKeeper
 from worker.patience import patiently
 
 logger = logging.getLogger(__name__)
 
-PAUSE_SECONDS = 0.05
+SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
 
 
 class Reuse:
@@ -37,21 +35,10 @@ class Reuse:
         self._storage = storage
         self._cache = Cache(settings.output_dir) if settings.cache_mb else None
 
-    def spoken(
-        self, task: StartedTask, items: Sequence[ItemInput], lease: LeaseKeeper, until: float
-    ) -> dict[int, Spoken]:
-        """What these items can share in their job, by index of the first that is to sound so.
-
-        One that is in the hands of another child is waited for, until a time of the monotonic
-        clock: that takes no longer than to speak it here too.
-        """
+    def spoken(self, task: StartedTask, items: Sequence[ItemInput]) -> dict[int, Spoken]:
+        """What these items can share in their job, by index of the first that is to sound so."""
         firsts = sorted({item.same_as for item in items if item.same_as is not None})
-        while True:
-            found = patiently(self._settings.lease_seconds, self._store.spoken, task.job_id, firsts)
-            is_coming = any(one.is_coming for one in found.values())
-            if not is_coming or lease.is_over or time.monotonic() > until:
-                return found
-            time.sleep(PAUSE_SECONDS)
+        return patiently(self._settings.lease_seconds, self._store.spoken, task.job_id, firsts)
 
     def take(
         self, task: StartedTask, item: ItemInput, attempt: int, spoken: Spoken | None
@@ -119,3 +106,13 @@ class Reuse:
 
     def _digest(self, item: ItemInput) -> str:
         return digest_of(item, self._capabilities, self._settings.engine_options)
+
+
+def pause_for(spoken: Spoken | None) -> float | None:
+    """Seconds that an item should wait for one that it can share: as long again as that one runs.
+
+    Nothing where there is no such item, or it has ended, well or not.
+    """
+    if spoken is None or spoken.pending_seconds is None:
+        return None
+    return min(LONGEST_PAUSE_SECONDS, max(SHORTEST_PAUSE_SECONDS, spoken.pending_seconds))

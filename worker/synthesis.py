@@ -26,7 +26,7 @@ from worker.engines.base import Engine, Samples, Segment
 from worker.lease import LeaseKeeper
 from worker.patience import patiently
 from worker.publishing import Publisher
-from worker.reuse import Reuse
+from worker.reuse import Reuse, pause_for
 from worker.vitals import Vitals
 
 LEAST_SEGMENT_CHARACTERS = 20
@@ -64,8 +64,6 @@ class Synthesizer:
         """Speak what the task carries and close it; one outcome for each item that was begun."""
         asked = self._patiently(self._store.inputs, task.job_id, task.indexes)
         endings: list[Future[Outcome]] = []
-        # Who waits must not be taken for somebody who hangs.
-        waits_until = time.monotonic() + self._settings.min_batch_limit_seconds / 4
         with LeaseKeeper(self._store, task, self._settings.lease_seconds) as lease:
             try:
                 for group in groups(asked, self._capabilities.max_batch):
@@ -74,8 +72,7 @@ class Synthesizer:
                         wait(endings)
                     if lease.is_over or self.poisoned or self._storage.trouble is not None:
                         break
-                    spoken = self._reuse.spoken(task, group, lease, waits_until)
-                    for attempt in self._synthesize(task, group, spoken, lease):
+                    for attempt in self._synthesize(task, group, lease):
                         endings.append(self._finish_later(task, attempt))
                 return [ending.result() for ending in endings]
             finally:
@@ -90,11 +87,7 @@ class Synthesizer:
         return patiently(self._settings.lease_seconds, call, *args, **kwargs)
 
     def _synthesize(
-        self,
-        task: StartedTask,
-        group: Sequence[ItemInput],
-        spoken: Mapping[int, Spoken],
-        lease: LeaseKeeper,
+        self, task: StartedTask, group: Sequence[ItemInput], lease: LeaseKeeper
     ) -> list[Attempt]:
         indexes = [item.index for item in group]
         started = self._patiently(
@@ -106,6 +99,7 @@ class Synthesizer:
             for item in group
             if item.index in started
         ]
+        spoken = self._reuse.spoken(task, group)
         for attempt in attempts:
             attempt.error = failure_of(self._prepare, task, attempt, spoken)
         work = [(attempt, segment) for attempt in attempts for segment in attempt.segments]
@@ -132,6 +126,9 @@ class Synthesizer:
     def _prepare(self, task: StartedTask, attempt: Attempt, spoken: Mapping[int, Spoken]) -> None:
         item = attempt.item
         like_it = None if item.same_as is None else spoken.get(item.same_as)
+        attempt.pause = pause_for(like_it)
+        if attempt.pause is not None:
+            return
         attempt.shared = self._reuse.take(task, item, attempt.number, like_it)
         if attempt.shared is not None:
             return

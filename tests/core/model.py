@@ -157,14 +157,14 @@ class Model:
         self._settle(held[0].job)
         return True
 
-    def give_back(self, task_id: str, index: int) -> bool:
+    def give_back(self, task_id: str, index: int, *, pauses: bool) -> bool:
         held = self._held(task_id, index)
         if held is None:
             return False
         task, item = held
         item.move(ItemStatus.QUEUED)
         item.attempts, item.tries = item.attempts - 1, item.tries - 1
-        task.job.waiting[index] = task.entries[index]
+        (task.job.pausing if pauses else task.job.waiting)[index] = task.entries[index]
         return True
 
     def release(self, task_id: str, *, pauses: bool) -> bool:

@@ -139,10 +139,14 @@ def test_what_was_spoken_last_is_shared_where_the_first_failed(store: Store) -> 
     device = Device(store)
     store.create_job("job_1", "ann", inputs("a", "a", "a"), {})
     assert store.spoken("job_1", []) == {}
-    assert store.spoken("job_1", [0]) == {0: Spoken(0, is_coming=True)}
+    assert store.spoken("job_1", [0]) == {0: Spoken(0, pending_seconds=0.0)}
     (first,) = device.admit(most=1)
     store.start_items(first, [0], 600)
-    assert store.spoken("job_1", [0]) == {0: Spoken(0, is_coming=True)}
+    began = store.item("job_1", "row-000001").started_at
+    pending = store.spoken("job_1", [0])[0].pending_seconds
+    assert began is not None
+    assert pending is not None
+    assert 0 < pending <= store.snapshot().at - began
     error = ItemError("synthesis_failed", "It failed.", False)
     assert store.fail_item(first, 0, error, max_attempts=3)
     assert store.spoken("job_1", [0]) == {0: Spoken(0)}
@@ -152,7 +156,7 @@ def test_what_was_spoken_last_is_shared_where_the_first_failed(store: Store) -> 
     store.start_items(second, [1], 600)
     assert store.succeed_item(second, 1, audio("/out/1.wav"), same_as=0)
 
-    assert store.spoken("job_1", [0]) == {0: Spoken(1, audio=audio("/out/1.wav"))}
+    assert store.spoken("job_1", [0]) == {0: Spoken(1, audio("/out/1.wav"))}
     assert store.item("job_1", "row-000001").status is ItemStatus.FAILED
     assert not any(item.cached for item in store.items("job_1"))
 

@@ -151,12 +151,13 @@ class StoreMachine(RuleBasedStateMachine):
             )
 
     @precondition(lambda self: self.handles)
-    @rule(pick=picks)
-    def give_back(self, pick: int) -> None:
+    @rule(pick=picks, pause=pauses)
+    def give_back(self, pick: int, pause: float) -> None:
         if task := self.any_handle(pick):
             index = task.indexes[pick % len(task.indexes)]
-            returned = self.store.return_item(task, index, FULL)
-            assert returned is self.model.give_back(task.id, index)
+            error = None if pause else FULL
+            returned = self.store.return_item(task, index, error, pause=pause)
+            assert returned is self.model.give_back(task.id, index, pauses=bool(pause))
 
     @precondition(lambda self: self.handles)
     @rule(pick=picks, pause=pauses)
@@ -290,13 +291,11 @@ class StoreMachine(RuleBasedStateMachine):
             assert found.done_characters == ended * len(TEXT)
 
     def what_others_may_share_is_as_the_model_has_it(self, job: ModelJob) -> None:
-        index, item = job.spoken, job.items[job.spoken]
-        is_untried = item.status is ItemStatus.QUEUED and not item.attempts
-        is_coming = item.status is ItemStatus.IN_PROGRESS or is_untried
+        index, status = job.spoken, job.items[job.spoken].status
         found = self.store.spoken(job.id, [0])[0]
         assert (found.index, found.audio) == (index, self.published.get((job.id, index)))
-        # What a stopping job had waiting reads as it was: it is asked for no more.
-        assert found.is_coming is is_coming or job.is_stopping
+        # What a stopped job had waiting reads as it was: it is asked for no more.
+        assert (found.pending_seconds is None) is is_terminal(status) or job.is_stopping
 
     @invariant()
     def the_counters_are_true(self) -> None:

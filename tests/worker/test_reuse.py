@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,18 +12,19 @@ from typing import Any
 import pytest
 import soundfile
 
-from tests.support import inputs, wait_until
+from tests.support import inputs
 from voicemill.costs import CostModel
 from voicemill.jobs import Item, ItemError, ItemStatus, JobStatus
 from voicemill.reuse import marked
 from voicemill.settings import Settings
 from voicemill.storage import Storage
-from voicemill.store import StartedTask, Store
+from voicemill.store import Spoken, StartedTask, Store
 from voicemill.workers import ChildRecord
 from worker.attempts import groups
 from worker.engines.base import Samples, SynthesisOptions
 from worker.engines.tone import ToneEngine
 from worker.housekeeping import Housekeeper
+from worker.reuse import pause_for
 from worker.sweep import Sweep
 from worker.synthesis import Synthesizer
 from worker.vitals import Vitals
@@ -236,44 +236,48 @@ def test_where_no_link_can_be_made_the_audio_is_copied(
     assert list(bench.folder.rglob("*.tmp")) == []
 
 
-def test_an_item_that_another_child_speaks_is_waited_for(bench: Bench) -> None:
+def test_an_item_that_another_child_speaks_is_waited_for_and_no_slot_is_held(
+    bench: Bench,
+) -> None:
     bench.submit("One.", "One.")
     first = bench.start("c1")
     assert bench.store.start_items(first, [0], 60) == {0: 1}
-    second = bench.start("c2")
-    looks: list[object] = []
-    spoken = bench.store.spoken
 
-    def noted(*args: Any) -> Any:
-        looks.append(args)
-        return spoken(*args)
+    bench.synthesizer.run(bench.start("c2"))
 
-    bench.store.spoken = noted  # type: ignore[method-assign]
-    other = threading.Thread(target=bench.child().run, args=(second,))
-    other.start()
-    wait_until(lambda: len(looks) > 2, what="a few looks")
     assert bench.engine.texts == []
+    second = bench.store.item("job_1", "row-000002")
+    assert (second.status, second.attempts, second.error) == (ItemStatus.QUEUED, 0, None)
+    assert bench.store.snapshot().queued == {"tone": 1}
+    client: Any = bench.store._redis
+    ((entry, due),) = client.zrange("voicemill:job:job_1:delayed:tone", 0, -1, withscores=True)
+    assert 0 < due - bench.store.snapshot().at <= 0.5
+    bench.store.fail_item(first, 0, FAILED, max_attempts=1)
+    bench.store.end_task(first, max_attempts=1)
+    for name, member in (("job:job_1:delayed:tone", entry), ("delayed:tone", "job_1")):
+        client.zadd(f"voicemill:{name}", {member: 0})
 
-    bench.store.fail_item(first, 0, FAILED, max_attempts=3)
-    other.join(30)
-
-    assert bench.engine.texts == ["One."], "who waited speaks, since the other one failed"
-    bench.store.end_task(first, max_attempts=3)
     items = bench.speak()
-    assert_whole(items)
-    assert cached(items) == [False, False]
+
+    assert bench.engine.texts == ["One."], "the other one failed"
+    assert [item.status for item in items] == [ItemStatus.FAILED, ItemStatus.SUCCEEDED]
+    assert (items[1].attempts, items[1].cached) == (1, False)
 
 
-def test_who_waits_gives_up_before_it_is_taken_for_hung(
-    store: Store, redis_url: str, tmp_path: Path
+@pytest.mark.parametrize(
+    ("spoken", "pause"),
+    [
+        (None, None),
+        (Spoken(0), None),
+        (Spoken(0, pending_seconds=0.0), 0.5),
+        (Spoken(0, pending_seconds=7.0), 7.0),
+        (Spoken(0, pending_seconds=900.0), 30.0),
+    ],
+)
+def test_the_longer_one_takes_the_less_often_it_is_looked_at(
+    spoken: Spoken | None, pause: float | None
 ) -> None:
-    bench = Bench(store, redis_url, tmp_path / "outputs", min_batch_limit_seconds=0.2)
-    bench.submit("One.", "One.")
-    first = bench.start("c1")
-    store.start_items(first, [0], 60)
-    bench.child().run(bench.start("c2"))
-    assert store.item("job_1", "row-000002").status is ItemStatus.SUCCEEDED
-    assert store.item("job_1", "row-000001").status is ItemStatus.IN_PROGRESS
+    assert pause_for(spoken) == pause
 
 
 def test_a_cancelled_job_keeps_no_file_that_was_shared_too_late(bench: Bench) -> None:

@@ -28,9 +28,9 @@ end
 local body = cjson.decode(ARGV[5])
 if outcome == 'returned' then
   state.attempts = state.attempts - 1
-  state.error = body
+  state.error = body ~= cjson.null and body or nil
   move_item(job, index, state, 'queued')
-  requeue(job, engine, own, parse(own).alone, 0)
+  requeue(job, engine, own, parse(own).alone, tonumber(ARGV[7]))
 elseif outcome == 'failed' then
   fail_attempt(job, engine, own, state, body, tonumber(ARGV[6]), tonumber(ARGV[7]))
 else

@@ -15,7 +15,7 @@ from typing import Literal
 from voicemill.costs import DECAY, CostModel
 from voicemill.errors import VoicemillError
 from voicemill.fairness import LEAD_SECONDS, JobClass
-from voicemill.jobs import ItemAudio, ItemError
+from voicemill.jobs import ItemAudio, ItemError, ItemStatus, is_terminal
 from voicemill.store.connection import Connection
 
 Lease = Literal["held", "stopping", "lost"]
@@ -52,9 +52,9 @@ class Spoken:
     """How far an item is whose audio others may share."""
 
     index: int
-    is_coming: bool = False
-    """Its first attempt is to come, or one runs. What failed before may take its time."""
     audio: ItemAudio | None = None
+    pending_seconds: float | None = None
+    """How long ago it was begun, where it has not ended."""
 
 
 class TaskStore(Connection):
@@ -147,10 +147,16 @@ class TaskStore(Connection):
         body = json.dumps(asdict(error))
         return bool(self.run("end_item", *mine, "failed", body, max_attempts, retry_seconds))
 
-    def return_item(self, task: StartedTask, index: int, error: ItemError) -> bool:
-        """Give an item back as if it had not been begun; ``error`` says why."""
-        body = json.dumps(asdict(error))
-        return bool(self.run("end_item", task.id, task.token, index, "returned", body, 0, 0))
+    def return_item(
+        self, task: StartedTask, index: int, error: ItemError | None, *, pause: float = 0.0
+    ) -> bool:
+        """Give an item back as if it had not been begun; ``error`` says why, if anything is wrong.
+
+        It comes again after a pause of so many seconds.
+        """
+        body = json.dumps(error and asdict(error))
+        mine = (task.id, task.token, index)
+        return bool(self.run("end_item", *mine, "returned", body, 0, pause))
 
     def cancel_item(self, task: StartedTask, index: int) -> None:
         """Note that an item was stopped because its job was."""
@@ -201,9 +207,10 @@ class TaskStore(Connection):
         return bool(self.run("touch_admitted", task_id))
 
 
-def read_spoken(index: int, state: bytes) -> Spoken:
-    """What the state of an item says; one that has none was never begun."""
-    record = json.loads(state or b'{"status": "queued", "attempts": 0}')
-    status, attempts, audio = record["status"], record["attempts"], record.get("audio")
-    is_coming = status == "in_progress" or (status == "queued" and not attempts)
-    return Spoken(index, is_coming, ItemAudio(**audio) if audio else None)
+def read_spoken(index: int, state: bytes, seconds: bytes) -> Spoken:
+    """What the state of an item says."""
+    record = json.loads(state)
+    audio, has_ended = record.get("audio"), is_terminal(ItemStatus(record["status"]))
+    return Spoken(
+        index, ItemAudio(**audio) if audio else None, None if has_ended else float(seconds)
+    )
