@@ -89,6 +89,7 @@ def create() -> Response:
         head.metadata,
         rules=head.rules,
         standing=head.standing,
+        reuse=head.reuse,
         max_queued_bytes=here.settings.max_queued_mb * MEBIBYTE or math.inf,
     )
     logger.info("job %s created with %d items", job.id, len(items))

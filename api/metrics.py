@@ -61,6 +61,9 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "voicemill_audio_seconds_total": Family(
         CounterMetricFamily, "Seconds of audio made.", ("engine",)
     ),
+    "voicemill_cached_items_total": Family(
+        CounterMetricFamily, "Items that share audio that was there.", ("engine",)
+    ),
     "voicemill_device_seconds_total": Family(
         CounterMetricFamily, "Seconds that engines took.", ("engine",)
     ),

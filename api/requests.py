@@ -170,6 +170,10 @@ class JobDefaults(Delivery):
     output_expires_after: Expiry | None = Field(
         None, description="How long audio and texts are kept once the job has ended."
     )
+    reuse: bool = Field(
+        True,
+        description="Texts that are to sound the same share one audio; false has each spoken anew.",
+    )
     on_item_error: Literal["continue", "stop"] | None = Field(
         None, description="`stop` is short for `max_failures` 0."
     )

@@ -43,6 +43,7 @@ class Head:
     metadata: Mapping[str, str]
     rules: JobRules
     standing: Standing
+    reuse: bool
 
 
 class Submission:
@@ -78,7 +79,8 @@ class Submission:
         found = [item for item in items if item is not None]
         job = job or JobDefaults.model_construct()
         rules = rules_of(job, len(inputs), self.settings.retention_seconds)
-        return found, Head(job.metadata or {}, rules, standing_of(job, found, fairness_key))
+        standing = standing_of(job, found, fairness_key)
+        return found, Head(job.metadata or {}, rules, standing, job.reuse)
 
     def inputs_of(self, raw: object) -> list[Any]:
         """The raw inputs; none where there is nothing to go through."""

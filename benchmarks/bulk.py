@@ -27,6 +27,7 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from itertools import product
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from statistics import median
@@ -43,14 +44,17 @@ SEED = 20261202
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """What the stack gives its children, for the bare processes too: there is one for each core."""
 
-SUBJECTS = ("The night train", "My neighbour", "A small dog", "The old ferry", "Our teacher")
-VERBS = ("left", "reached", "watched", "described", "remembered")
+SUBJECTS = (
+    *("The night train", "My neighbour", "A small dog", "The old ferry", "Our teacher"),
+    *("The new doctor", "A tall sailor", "Her brother", "The late bus", "His old friend"),
+)
+VERBS = (
+    *("left", "reached", "watched", "described", "remembered"),
+    *("passed", "crossed", "noticed", "mentioned", "admired"),
+)
 OBJECTS = (
-    "the quiet harbour",
-    "a narrow street",
-    "the first snow",
-    "an empty theatre",
-    "the river",
+    *("the quiet harbour", "a narrow street", "the first snow", "an empty theatre", "the river"),
+    *("the high bridge", "a green valley", "the last village", "an open market", "the garden"),
 )
 ENDS = (
     "before anyone else was awake.",
@@ -82,13 +86,9 @@ class Figures:
 
 
 def make_lines(count: int) -> list[str]:
-    """Lines of about four seconds, the same for the same count."""
-    choose = random.Random(SEED)
-    return [
-        f"{choose.choice(SUBJECTS)} {choose.choice(VERBS)} {choose.choice(OBJECTS)} "
-        f"{choose.choice(ENDS)}"
-        for _ in range(count)
-    ]
+    """Lines of about four seconds, the same for the same count and no two alike; 5,000 at most."""
+    all_ = list(product(SUBJECTS, VERBS, OBJECTS, ENDS))
+    return [" ".join(parts) for parts in random.Random(SEED).sample(all_, count)]
 
 
 def speak_bare(lines: list[str], folder: str, gate: Barrier) -> None:

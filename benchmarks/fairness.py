@@ -114,7 +114,8 @@ def submit(
         ItemInput(number, default_custom_id(number), text, "tone", "low")
         for number, text in enumerate(texts)
     ]
-    job = stack.store.create_job(new_job_id(), tenant, items, {}, standing=standing or Standing())
+    standing = standing or Standing()
+    job = stack.store.create_job(new_job_id(), tenant, items, {}, standing=standing, reuse=False)
     stack.dispatcher.admit(["tone"])
     return job.id
 

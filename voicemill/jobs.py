@@ -107,6 +107,8 @@ class ItemInput:
     instructions: str | None = None
     response_format: str = "wav"
     metadata: Mapping[str, str] = field(default_factory=dict)
+    same_as: int | None = None
+    """Index of the first item of its job that is to sound the same, if that is another one."""
 
     @property
     def batch_key(self) -> str:

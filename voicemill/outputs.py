@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -48,8 +49,13 @@ def audio_path(
     output_dir: Path, job_id: str, index: int, custom_id: str, attempt: int, response_format: str
 ) -> Path:
     """Where the audio of one attempt goes; the same for the same attempt."""
-    folder = output_dir / job_id / f"{index // ITEMS_PER_FOLDER:04d}"
-    return folder / f"{index:06d}-{custom_id}.{attempt}.{response_format}"
+    name = f"{index:06d}-{custom_id}.{attempt}.{response_format}"
+    return item_folder(output_dir, job_id, index) / name
+
+
+def item_folder(output_dir: Path, job_id: str, index: int) -> Path:
+    """The folder of an item's audio, whatever the attempt."""
+    return output_dir / job_id / f"{index // ITEMS_PER_FOLDER:04d}"
 
 
 def joined_path(output_dir: Path, job_id: str, number: int, response_format: str) -> Path:
@@ -90,6 +96,35 @@ def write_audio(path: Path, data: bytes) -> WrittenFile:
     return WrittenFile(path, hashlib.sha256(data).hexdigest(), len(data))
 
 
+def share_audio(source: Path, path: Path, sha256: str) -> WrittenFile | None:
+    """Give a file a second name, or copy it where it can have none; each may be removed alone.
+
+    Nothing where it is gone or is not as recorded. A name is there with the whole file or not at
+    all, so there is none for the time being. Raises as ``write_audio`` does.
+    """
+    data = contents(source)
+    if data is None or hashlib.sha256(data).hexdigest() != sha256:
+        return None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        os.link(source, path, follow_symlinks=False)
+        sync_folder(path.parent)
+    except OSError:
+        return write_audio(path, data)
+    return WrittenFile(path, sha256, len(data))
+
+
+def contents(path: Path) -> bytes | None:
+    """What is in a file; nothing where there is none, or a link or something else."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            return file.read() if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+    except OSError:
+        return None
+
+
 def storage_error(error: OSError, folder: Path) -> StorageError:
     """What it means that the output folder can't be looked at or written to."""
     kind = REFUSALS.get(error.errno or 0, MountMissingError)
@@ -108,6 +143,17 @@ def remove_job(output_dir: Path, job_id: str) -> None:
         folder.unlink(missing_ok=True)
     elif folder.exists():
         shutil.rmtree(folder)
+
+
+@contextmanager
+def opened(name: str | Path, within: int | None = None) -> Iterator[int]:
+    """A folder, open; raises ``OSError`` for a link within another one."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | (os.O_NOFOLLOW if within is not None else 0)
+    descriptor = os.open(name, flags, dir_fd=within)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def sync_folder(folder: Path) -> None:

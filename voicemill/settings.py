@@ -311,6 +311,12 @@ class Settings:
     free_space_floor_mb: int = setting(
         "500", parse_megabytes, "Below this much free disk (MiB) nothing new is spoken; or off."
     )
+    cache_mb: int = setting(
+        "off",
+        parse_megabytes,
+        "Audio (MiB) kept at hand so that a tenant's other jobs need not speak the same again; "
+        "or off.",
+    )
     require_api_key: bool = setting(
         "off", parse_switch, "Whether the API asks for a key; scripts/tenants.py makes them."
     )

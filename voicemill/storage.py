@@ -13,6 +13,8 @@ import tempfile
 import threading
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from voicemill.errors import (
@@ -60,6 +62,20 @@ class Storage:
             if self._trouble is None or time.monotonic() >= self._believed_until:
                 self._set(self._find(thorough=self._trouble is not None))
             return self._trouble
+
+    @contextmanager
+    def writing(self, size: int) -> Iterator[None]:
+        """While a file of about this size is written.
+
+        Raises ``StorageError`` where it can't be because of the folder, ``OutputError`` where that
+        is its own fault.
+        """
+        try:
+            self.check()
+            yield
+        # A file that could not be written may be the first sign of a folder that went away.
+        except (OutputError, StorageError) as error:
+            raise self.refused(error, size) from error
 
     def refused(self, error: OutputError | StorageError, size: int) -> SynthesisError:
         """A file of this size could not be written; gives what that comes from."""

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 
 from voicemill import outputs
 from voicemill.errors import StoreRefusedError, StoreUnavailableError
+from voicemill.health import MEBIBYTE
 from voicemill.settings import Settings
 from voicemill.storage import claim, read_marker
 from voicemill.store import Store
+from worker.cache import Cache
 from worker.sweep import Sweep
 
 logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 1.0
+TRIM_SECONDS = 60.0
+"""How long the cache may be larger than it should, or have what no job has any more."""
 
 
 class Housekeeper:
@@ -24,6 +29,8 @@ class Housekeeper:
         self._store = store
         self._settings = settings
         self._sweep = Sweep(store, settings.output_dir, settings.sweep_seconds)
+        self._cache = Cache(settings.output_dir)
+        self._trimmed_at = float("-inf")
 
     def tick(self) -> None:
         """One round; raises what the store raises.
@@ -36,6 +43,7 @@ class Housekeeper:
         self._remove_expired()
         try:
             self._sweep.step()
+            self._trim()
         except OSError as error:
             logger.warning("the output folder is not swept: %s", error)
         self._store.rewrite_append_only_file()
@@ -47,6 +55,14 @@ class Housekeeper:
             return read_marker(folder) == marker
         except OSError:
             return False
+
+    def _trim(self) -> None:
+        if time.monotonic() < self._trimmed_at + TRIM_SECONDS:
+            return
+        self._trimmed_at = time.monotonic()
+        removed = self._cache.trim(self._settings.cache_mb * MEBIBYTE)
+        if removed:
+            logger.info("%d files are no longer kept for other jobs", removed)
 
     def _remove_deleted(self) -> None:
         for job_id in self._store.removals():

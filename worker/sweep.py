@@ -12,10 +12,9 @@ import re
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from voicemill.outputs import JOB_FOLDER, remove_job
+from voicemill.outputs import JOB_FOLDER, opened, remove_job
 from voicemill.storage import MARKER
 from voicemill.store import Store
 from voicemill.store.removal import Attempted
@@ -141,14 +140,3 @@ def is_garbage(name: str, attempt: int, one: Attempted) -> bool:
     if one.file_name == name:
         return False
     return not (one.is_running and attempt >= one.attempts)
-
-
-@contextmanager
-def opened(name: str | Path, within: int | None = None) -> Iterator[int]:
-    """A folder, open; raises ``OSError`` for a link."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | (os.O_NOFOLLOW if within is not None else 0)
-    descriptor = os.open(name, flags, dir_fd=within)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)

@@ -46,7 +46,7 @@ class Stack:
             ItemInput(index, f"line-{index}", text, self.engine, voice)
             for index, text in enumerate(texts)
         ]
-        self.store.create_job(job, "default", items, {})
+        self.store.create_job(job, "default", items, {}, reuse=False)
         self.dispatcher.admit([self.engine])
         return job
 

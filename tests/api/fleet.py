@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ class Fleet:
         child = ChildRecord(name, "node", 42, "tone", "1", ready_at=0.0, **fields)
         self.store.beat_child(child, LEASE_SECONDS, takes_work=True)
 
-    def end(self, endings: dict[int, bytes | ItemError]) -> list[Path | None]:
+    def end(
+        self, endings: dict[int, bytes | ItemError], *, cached: Collection[int] = ()
+    ) -> list[Path | None]:
         """Run all that waits; items end with these bytes or errors, by index."""
         self.live()
         paths: list[Path | None] = []
@@ -43,7 +46,7 @@ class Fleet:
                         paths.append(None)
                         continue
                     audio = self.write(task.job_id, index, ending)
-                    assert self.store.succeed_item(task, index, audio)
+                    assert self.store.succeed_item(task, index, audio, cached=index in cached)
                     paths.append(Path(audio.audio_path))
                 self.store.end_task(task, max_attempts=1)
         return paths

@@ -61,6 +61,17 @@ def test_an_item_that_succeeded_says_all_of_its_audio(
     }
 
 
+def test_an_item_that_was_not_spoken_says_so(client: FlaskClient, post: Post, fleet: Fleet) -> None:
+    job = post("Hello.", "Hello.")
+    fleet.end({0: AUDIO, 1: AUDIO}, cached=[1])
+
+    items = client.get(job["urls"]["items"]).get_json()["data"]
+
+    assert [item["cached"] for item in items] == [False, True]
+    counts = client.get(f"/v1/jobs/{job['id']}").get_json()["request_counts"]
+    assert (counts["completed"], counts["cached"]) == (2, 1)
+
+
 def test_an_item_that_failed_says_why(client: FlaskClient, post: Post, fleet: Fleet) -> None:
     job = post("Hello.")
     fleet.end({0: ItemError("silent_audio", "It is silent.", True)})

@@ -279,9 +279,19 @@ def test_how_many_items_may_fail_is_a_number_or_a_share(
     assert Submission({"tone": TONE}, settings).read(body)[1].rules.max_failures == most
 
 
+@pytest.mark.parametrize(("given", "reuse"), [({}, True), ({"reuse": False}, False)])
+def test_a_job_may_have_each_text_spoken(
+    store: Store, post: Post, given: dict[str, Any], reuse: bool
+) -> None:
+    job = post("Hello.", "Hello.", **given)
+    marks = [item.input.same_as for item in store.items(job["id"])]
+    assert marks == ([None, 0] if reuse else [None, None])
+
+
 @pytest.mark.parametrize(
     "rules",
     [
+        {"reuse": "maybe"},
         {"deadline_seconds": 0},
         {"deadline_seconds": "soon"},
         {"on_item_error": "maybe"},

@@ -23,6 +23,7 @@ Labels = frozenset[tuple[str, str]]
 
 KINDS = {
     "items_total": "counter",
+    "cached_items_total": "counter",
     "recycles_total": "counter",
     "handover_seconds": "summary",
     "handover_failures_total": "counter",

@@ -15,6 +15,7 @@ import soundfile
 from tests.chaos.client import Sent, Tenant
 from tests.support import wait_until
 from voicemill.storage import MARKER
+from worker.cache import FOLDER as CACHE
 from worker.engines.tone import pitch, seconds
 
 ENDED = {"completed", "failed", "cancelled", "expired"}
@@ -69,8 +70,19 @@ def assert_ended(
     counts = job["request_counts"]
     assert counts["total"] == len(items)
     assert counts["completed"] == by_status["succeeded"], (counts, by_status)
+    assert counts["cached"] == sum(item["cached"] for item in items), counts
+    assert_shared([one.text for one in sent], items)
     for status in ("failed", "cancelled", "expired", "queued", "in_progress"):
         assert counts[status] == by_status[status], (counts, by_status)
+
+
+def assert_shared(texts: Sequence[str], items: Sequence[dict[str, Any]]) -> None:
+    """What was not spoken has the very bytes of an item that was, of the same text."""
+    pairs = list(zip(texts, items, strict=True))
+    spoken = {(text, item["sha256"]) for text, item in pairs if not item["cached"]}
+    for text, item in pairs:
+        assert not item["cached"] or item["status"] == "succeeded", item
+        assert not item["cached"] or (text, item["sha256"]) in spoken, item
 
 
 def judge(path: Path, item: dict[str, Any], text: str) -> None:
@@ -116,6 +128,7 @@ def assert_nothing_else(
 
     def others() -> set[Path]:
         found = {path for path in outputs.rglob("*") if path.is_file() or path.is_symlink()}
-        return (found - {outputs / MARKER}) ^ set(recorded)
+        known = {path for path in found if path.is_relative_to(outputs / CACHE)}
+        return (found - known - {outputs / MARKER}) ^ set(recorded)
 
     wait_until(lambda: not others(), seconds, f"the end of {sorted(others())[:5]}")

@@ -107,17 +107,19 @@ class Run:
     def _submit(self, number: int) -> tuple[str, str, str]:
         """The jobs of a round; gives the one to cancel, the large one, and the one to retry."""
 
-        def texts(word: str, size: int) -> list[str]:
-            return [f"{word} {number}.{n}." for n in range(size)]
+        def texts(word: str, size: int, different: int | None = None) -> list[str]:
+            return [f"{word} {number}.{n % (different or size)}." for n in range(size)]
 
         stopped = self._send(
             self._ann, (texts("Stop", STOPPED), ("succeeded", "cancelled")), priority=1
         )
         plain = self._send(self._ann, (texts("Line", self._size.plain), ("succeeded",)))
-        self._send(self._ben, (texts("Now", NOW), ("succeeded",)), **{"class": "interactive"})
+        self._send(
+            self._ben, (texts("Now", NOW, NOW // 2), ("succeeded",)), **{"class": "interactive"}
+        )
         failing = self._send(
             self._ben,
-            (texts("Half", SOUND), ("succeeded",)),
+            (texts("Half", SOUND, SOUND // 2), ("succeeded",)),
             (texts("{tone:fail} Fails", FAILING), ("failed",)),
             priority=1,
             concatenate=True,

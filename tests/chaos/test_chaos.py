@@ -44,6 +44,7 @@ ENVIRON = {
     "VOICEMILL_RETRY_SECONDS": "off",
     "VOICEMILL_SWEEP_SECONDS": "12",
     "VOICEMILL_FREE_SPACE_FLOOR_MB": "16",
+    "VOICEMILL_CACHE_MB": "4",
 }
 WHOLE_HISTORY = ("--auto-aof-rewrite-percentage", "0")
 

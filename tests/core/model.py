@@ -27,6 +27,7 @@ class ModelItem:
     attempts: int = 0
     tries: int = 0
     task: str | None = None
+    cached: bool = False
 
     def move(self, status: ItemStatus) -> None:
         assert status in ITEM_TRANSITIONS[self.status], (self.status, status)
@@ -49,6 +50,8 @@ class ModelJob:
     waiting: dict[int, bool] = field(default_factory=dict)
     """Whether they travel alone, by index."""
     pausing: dict[int, bool] = field(default_factory=dict)
+    spoken: int = 0
+    """Whose audio the others may share: that of the first, or of the one spoken last."""
     deleted: bool = False
     data_removed: bool = False
     expires: bool = False
@@ -63,7 +66,9 @@ class ModelJob:
     @property
     def counts(self) -> Counts:
         statuses = Counter(item.status.value for item in self.items)
-        return Counts(total=len(self.items), **{one.value: statuses[one] for one in ItemStatus})
+        cached = sum(item.cached for item in self.items)
+        by_status = {one.value: statuses[one] for one in ItemStatus}
+        return Counts(total=len(self.items), cached=cached, **by_status)
 
     @property
     def is_stopping(self) -> bool:
@@ -145,12 +150,16 @@ class Model:
                 begun[index] = item.attempts
         return begun
 
-    def succeed(self, task_id: str, index: int) -> bool:
+    def succeed(self, task_id: str, index: int, *, cached: bool) -> bool:
         held = self._held(task_id, index)
         if held is None:
             return False
-        held[1].move(ItemStatus.SUCCEEDED)
-        self._settle(held[0].job)
+        task, item = held
+        item.move(ItemStatus.SUCCEEDED)
+        item.cached = cached
+        if not cached:
+            task.job.spoken = index or task.job.spoken
+        self._settle(task.job)
         return True
 
     def fail(self, task_id: str, index: int, *, retryable: bool, pauses: bool) -> bool:
@@ -161,14 +170,14 @@ class Model:
         self._settle(held[0].job)
         return True
 
-    def give_back(self, task_id: str, index: int) -> bool:
+    def give_back(self, task_id: str, index: int, *, pauses: bool) -> bool:
         held = self._held(task_id, index)
         if held is None:
             return False
         task, item = held
         item.move(ItemStatus.QUEUED)
         item.attempts, item.tries = item.attempts - 1, item.tries - 1
-        task.job.waiting[index] = task.entries[index]
+        (task.job.pausing if pauses else task.job.waiting)[index] = task.entries[index]
         return True
 
     def release(self, task_id: str, *, pauses: bool) -> bool:

@@ -142,7 +142,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(pick=picks)
     def succeed(self, pick: int) -> None:
         if task := self.any_handle(pick):
-            self.publish(task, task.indexes[pick % len(task.indexes)])
+            self.publish(task, task.indexes[pick % len(task.indexes)], cached=pick % 3 == 0)
 
     @precondition(lambda self: self.handles)
     @rule(pick=picks, retryable=st.booleans(), pause=pauses)
@@ -158,12 +158,13 @@ class StoreMachine(RuleBasedStateMachine):
             )
 
     @precondition(lambda self: self.handles)
-    @rule(pick=picks)
-    def give_back(self, pick: int) -> None:
+    @rule(pick=picks, pause=pauses)
+    def give_back(self, pick: int, pause: float) -> None:
         if task := self.any_handle(pick):
             index = task.indexes[pick % len(task.indexes)]
-            returned = self.store.return_item(task, index, FULL)
-            assert returned is self.model.give_back(task.id, index)
+            error = None if pause else FULL
+            returned = self.store.return_item(task, index, error, pause=pause)
+            assert returned is self.model.give_back(task.id, index, pauses=bool(pause))
 
     @precondition(lambda self: self.handles)
     @rule(pick=picks, pause=pauses)
@@ -326,8 +327,9 @@ class StoreMachine(RuleBasedStateMachine):
             found, items = self.store.job(job.id), self.store.items(job.id)
             assert (found.status, found.counts, found.run) == (job.status, job.counts, job.run)
             assert found.data_removed is job.data_removed
-            assert [(one.status, one.attempts) for one in items] == [
-                (one.status, one.attempts) for one in job.items
+            self.what_others_may_share_is_as_the_model_has_it(job)
+            assert [(one.status, one.attempts, one.cached) for one in items] == [
+                (one.status, one.attempts, one.cached) for one in job.items
             ]
             for index, item in enumerate(items):
                 assert item.audio == self.published.get((job.id, index))
@@ -346,6 +348,13 @@ class StoreMachine(RuleBasedStateMachine):
     def who_is_to_be_finalized_waits_for_it(self) -> None:
         waiting = self.redis.zrange("voicemill:finalizing", 0, -1)
         assert {job.decode() for job in waiting} == {job.id for job in self.model.finalizing()}
+
+    def what_others_may_share_is_as_the_model_has_it(self, job: ModelJob) -> None:
+        index, status = job.spoken, job.items[job.spoken].status
+        found = self.store.spoken(job.id, [0])[0]
+        assert (found.index, found.audio) == (index, self.published.get((job.id, index)))
+        # What a stopped job had waiting reads as it was: it is asked for no more.
+        assert (found.pending_seconds is None) is is_terminal(status) or job.is_stopping
 
     @invariant()
     def the_counters_are_true(self) -> None:
@@ -478,11 +487,13 @@ class StoreMachine(RuleBasedStateMachine):
     def free_children(self) -> list[str]:
         return [child for child in CHILDREN if self.model.task_of(child) is None]
 
-    def publish(self, task: StartedTask, index: int) -> None:
+    def publish(self, task: StartedTask, index: int, *, cached: bool = False) -> None:
         path = f"/out/{uuid.uuid4().hex}.wav"
         audio = ItemAudio(path, "ab" * 32, 100, 1.5, 24000, 0.25, "tone", "1")
-        published = self.store.succeed_item(task, index, audio)
-        assert published is self.model.succeed(task.id, index)
+        published = self.store.succeed_item(
+            task, index, audio, cached=cached, same_as=0 if index else None
+        )
+        assert published is self.model.succeed(task.id, index, cached=cached)
         if published:
             assert (task.job_id, index) not in self.published
             self.published[task.job_id, index] = audio

@@ -12,7 +12,6 @@ from voicemill.errors import StoreRefusedError, WorkerLostError
 from voicemill.jobs import (
     ItemAudio,
     ItemError,
-    ItemInput,
     ItemStatus,
     JobRules,
     JobStatus,
@@ -405,34 +404,20 @@ def test_items_of_every_page_read_back_in_order(store: Store, count: int) -> Non
     assert store.item(job_id, f"row-{count:06d}").input.text == texts[-1]
 
 
-class GivenUp(list[ItemInput]):
-    """Items whose job is given up by the clerk while they are being stored."""
+@pytest.mark.parametrize("script", ["append_items", "open_job"])
+def test_a_job_that_is_given_up_while_it_is_stored_is_no_success(
+    store: Store, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    run = store.run
 
-    def __init__(self, store: Store, items: list[ItemInput], *, reads: int) -> None:
-        super().__init__(items)
-        self.store = store
-        self.reads = reads
-        """Reads of a page or of the length that go well."""
+    def run_late(name: str, *args: Any) -> Any:
+        if name == script:
+            store.abandon_unfinished(0)
+        return run(name, *args)
 
-    def read(self) -> None:
-        self.reads -= 1
-        if self.reads < 0:
-            self.store.abandon_unfinished(0)
-
-    def __getitem__(self, place: Any) -> Any:
-        self.read()
-        return super().__getitem__(place)
-
-    def __len__(self) -> int:
-        self.read()
-        return super().__len__()
-
-
-@pytest.mark.parametrize("reads", [4, 5], ids=["before a page", "before it opens"])
-def test_a_job_that_is_given_up_while_it_is_stored_is_no_success(store: Store, reads: int) -> None:
-    items = GivenUp(store, inputs("one"), reads=reads)
+    monkeypatch.setattr(store, "run", run_late)
     with pytest.raises(StoreRefusedError, match="job_1 was given up before all of its items"):
-        store.create_job("job_1", "default", items, {})
+        store.create_job("job_1", "default", inputs("one"), {})
     assert store.job("job_1").status is JobStatus.FAILED
     assert store.snapshot().queued_characters == {}
 

@@ -60,7 +60,7 @@ def test_what_drained_children_still_speak_takes_no_slot_of_others(
         assert free.store.order(free.node, "drain")
         free.wait_until("a drained one", lambda: free.processes("draining"))
         drained.wait_until("both", lambda: len(drained.processes("ready")) == 2)
-        long = drained.submit(LONG, LONG)
+        long = drained.submit(LONG, f"{LONG} Another.")
         drained.wait_until("two in hand", lambda: are_in_progress(drained, long))
         assert drained.store.order(drained.node, "drain")
         assert free.store.order(free.node, "resume")

@@ -98,7 +98,7 @@ def test_an_engine_that_does_not_speak_any_more_is_replaced(
     limits = {"VOICEMILL_MAX_ERRORS": max_errors, "VOICEMILL_MAX_ATTEMPTS": "1"}
     with SoloWorker(redis_url, tmp_path, **limits, **tone(fail="always")) as worker:
         old = worker.the_child()
-        job_id = worker.submit(*["Line."] * 3)
+        job_id = worker.submit(*LINES[:3])
         worker.wait_until("its end", lambda: worker.has_ended(job_id))
         assert {item.status for item in worker.store.items(job_id)} == {ItemStatus.FAILED}
         worker.wait_until("the recycles", lambda: worker.recycles() == recycles)
@@ -111,7 +111,7 @@ def test_an_engine_that_does_not_speak_any_more_is_replaced(
 def test_texts_that_fail_in_a_row_replace_no_engine_that_speaks(
     tmp_path: Path, redis_url: str
 ) -> None:
-    lines = [*["{tone:fail} Line."] * 7, *LINES]
+    lines = [*(f"{{tone:fail}} Bad {n}." for n in range(7)), *LINES]
     env = {"VOICEMILL_MAX_ERRORS": "3", "VOICEMILL_MAX_ATTEMPTS": "2", **ONE_BY_ONE}
     with SoloWorker(redis_url, tmp_path, "-l", "INFO", **env) as worker:
         old = worker.the_child()

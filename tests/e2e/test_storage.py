@@ -25,7 +25,9 @@ def test_an_empty_mount_point_is_not_written_to_and_all_goes_on_once_it_is_mount
     settings = Settings(redis_url=redis_url, engine="tone", home=tmp_path, output_dir=outputs)
     dispatcher = Dispatcher(store, Queue(settings), settings)
     with Worker(redis_url, tmp_path):
-        store.create_job("job_1", "default", inputs(*["One {tone:seconds=0.5}."] * 8), {})
+        store.create_job(
+            "job_1", "default", inputs(*(f"Line {n} {{tone:seconds=0.5}}." for n in range(8))), {}
+        )
         dispatcher.admit()
         wait_until(lambda: store.job("job_1").counts.succeeded >= 1, what="a first item")
         outputs.rename(tmp_path / "unmounted")

@@ -27,7 +27,7 @@ store, engine = Store.connect(url), load_engine("tone")
 capabilities = engine.load({})
 store.publish_engine(capabilities)
 store.beat_child(ChildRecord("c1", "node", 1, "tone", "1", ready_at=0.0), 600, takes_work=True)
-store.create_job("job_1", "default", inputs(*["Hi."] * 3), {})
+store.create_job("job_1", "default", inputs("Hi.", "Ha.", "Ho."), {})
 storage = Storage(store, settings)
 assert storage.look() is None
 synthesizer = Synthesizer(store, engine, capabilities, settings, Vitals(settings, engine), storage)

@@ -10,6 +10,7 @@ local function states_key(job) return P .. 'job:' .. job .. ':states' end
 local function queue_key(job, engine) return P .. 'job:' .. job .. ':queue:' .. engine end
 local function delayed_key(job, engine) return P .. 'job:' .. job .. ':delayed:' .. engine end
 local function failed_key(job, engine) return P .. 'job:' .. job .. ':failed:' .. engine end
+local function spoken_key(job) return P .. 'job:' .. job .. ':spoken' end
 local function job_tasks_key(job) return P .. 'job:' .. job .. ':tasks' end
 local function task_key(task) return P .. 'task:' .. task end
 local function tenant_key(tenant) return P .. 'tenant:' .. tenant end

@@ -12,7 +12,7 @@ for _, engine in ipairs(cjson.decode(record[1])) do
   redis.call('UNLINK', queue_key(job, engine), delayed_key(job, engine), failed_key(job, engine))
 end
 local all = job_key(job)
-redis.call('UNLINK', all, states_key(job), job_tasks_key(job), all .. ':pages', all .. ':ids')
+redis.call('UNLINK', all, states_key(job), spoken_key(job), job_tasks_key(job), all .. ':pages', all .. ':ids')
 redis.call('ZREM', P .. 'deadlines', job)
 redis.call('ZREM', P .. 'expiries', job)
 redis.call('ZREM', P .. 'removals', job)

@@ -1,5 +1,6 @@
 -- The start-of-task compare-and-set: a second copy of the message finds nothing to take.
--- ARGV: task, token, child, lease seconds. Returns nil or [job, indexes (JSON)]
+-- ARGV: task, token, child, lease seconds. Returns nil or
+-- [job, indexes (JSON), tenant, reuse]
 local task = ARGV[1]
 local record = redis.call('HMGET', task_key(task), 'status', 'job', 'entries', 'schema', 'token')
 -- The same call again, because its answer was lost, carries the token that has it already.
@@ -12,4 +13,5 @@ redis.call('ZREM', P .. 'admitted', task)
 redis.call('ZADD', P .. 'running', now() + tonumber(ARGV[4]), task)
 local indexes = {}
 for _, entry in ipairs(cjson.decode(record[3])) do table.insert(indexes, parse(entry).index) end
-return {record[2], cjson.encode(indexes)}
+local whose = redis.call('HMGET', job_key(record[2]), 'tenant', 'reuse')
+return {record[2], cjson.encode(indexes), whose[1] or '', whose[2] or ''}

@@ -36,6 +36,7 @@ from voicemill.jobs import (
     default_custom_id,
     is_terminal,
 )
+from voicemill.reuse import marked
 from voicemill.store.connection import Connection, key, translated
 
 PAGE_ITEMS = 100
@@ -77,14 +78,18 @@ class JobStore(Connection):
         *,
         rules: JobRules = NO_RULES,
         standing: Standing = BULK,
+        reuse: bool = True,
         max_queued_bytes: float = math.inf,
     ) -> Job:
         """Store a job and make it live; it reads as ``validating`` until it is whole.
 
-        ``items`` come with indexes 0, 1, 2 … A job whose writer dies half-way is
-        failed by the clerk; one that lives on after that gets ``StoreRefusedError``.
+        ``items`` come with indexes 0, 1, 2 … With ``reuse``, those that are to sound the same share
+        their audio: each but the first waits behind all that have to be spoken.
+        A job whose writer dies half-way is failed by the clerk; one that lives on after that gets
+        ``StoreRefusedError``.
         Raises ``QuotaExceededError`` and ``QueueFullError`` before anything is stored.
         """
+        items = list(marked(items)) if reuse else items
         engines = sorted({item.model for item in items})
         pages = [
             packed([item.to_record() for item in items[start : start + PAGE_ITEMS]])
@@ -104,11 +109,14 @@ class JobStore(Connection):
                 *(standing.job_class, standing.priority, standing.fairness_key),
                 *("" if limit is None else limit for limit in limits),
                 *(len(items), characters, sum(map(len, pages)), max_queued_bytes),
+                "" if reuse else "never",
             )
         except redis.exceptions.ResponseError as error:
             raise refusal_of(error) or error from error
+        waiting = sorted(items, key=lambda item: item.same_as is not None)
         for offset in range(0, len(items), APPEND_ITEMS):
-            if not self.run("append_items", *append_arguments(job_id, offset, items, pages)):
+            page = append_arguments(job_id, offset, items, pages, waiting)
+            if not self.run("append_items", *page):
                 raise given_up(job_id)
         fields = self.run("open_job", job_id, len(items))
         job = read_job(dict(zip(fields[::2], fields[1::2], strict=True)))
@@ -255,16 +263,23 @@ def refusal_of(error: redis.exceptions.ResponseError) -> VoicemillError | None:
 
 
 def append_arguments(
-    job_id: str, offset: int, items: Sequence[ItemInput], pages: Sequence[bytes]
+    job_id: str,
+    offset: int,
+    items: Sequence[ItemInput],
+    pages: Sequence[bytes],
+    waiting: Sequence[ItemInput],
 ) -> list[str | int | bytes]:
-    """The arguments of ``append_items.lua`` for the items from ``offset`` on."""
+    """The arguments of ``append_items.lua`` for the items from ``offset`` on.
+
+    ``waiting`` are the same items as they are to wait.
+    """
     added = items[offset : offset + APPEND_ITEMS]
     numbers = range(offset // PAGE_ITEMS, (offset + len(added) - 1) // PAGE_ITEMS + 1)
     bodies = [part for number in numbers for part in (number, pages[number])]
     named = [item for item in added if item.custom_id != default_custom_id(item.index)]
     ids: list[str | int | bytes] = [part for item in named for part in (item.custom_id, item.index)]
     entries: list[str | int | bytes] = []
-    for item in added:
+    for item in waiting[offset : offset + APPEND_ITEMS]:
         entries += [item.model, f"{item.index}\t{len(item.text)}\t{item.batch_key}\t0"]
     characters = sum(len(item.text) for item in added)
     return [

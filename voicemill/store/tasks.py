@@ -15,7 +15,7 @@ from typing import Literal
 from voicemill.costs import DECAY, CostModel
 from voicemill.errors import VoicemillError
 from voicemill.fairness import LEAD_SECONDS, JobClass
-from voicemill.jobs import ItemAudio, ItemError
+from voicemill.jobs import ItemAudio, ItemError, ItemStatus, is_terminal
 from voicemill.store.connection import Connection
 
 Lease = Literal["held", "stopping", "lost"]
@@ -42,6 +42,19 @@ class StartedTask:
     token: str
     job_id: str
     indexes: tuple[int, ...]
+    tenant: str
+    reuses: bool = True
+    """Whether its items may share audio that there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """How far an item is whose audio others may share."""
+
+    index: int
+    audio: ItemAudio | None = None
+    pending_seconds: float | None = None
+    """How long ago it was begun, where it has not ended."""
 
 
 class TaskStore(Connection):
@@ -80,7 +93,8 @@ class TaskStore(Connection):
         taken = self.run("start_task", task_id, token, child_id, lease_seconds)
         if taken is None:
             return None
-        return StartedTask(task_id, token, taken[0].decode(), tuple(json.loads(taken[1])))
+        job_id, indexes, tenant, reuse = map(bytes.decode, taken)
+        return StartedTask(task_id, token, job_id, tuple(json.loads(indexes)), tenant, not reuse)
 
     def start_items(
         self, task: StartedTask, indexes: Sequence[int], lease_seconds: float
@@ -89,11 +103,31 @@ class TaskStore(Connection):
         started = self.run("start_items", task.id, task.token, lease_seconds, *indexes)
         return {index: attempt for index, attempt in started or []}
 
-    def succeed_item(self, task: StartedTask, index: int, audio: ItemAudio) -> bool:
-        """Publish an item's audio. False: refused, the file must go."""
+    def spoken(self, job_id: str, firsts: Sequence[int]) -> dict[int, Spoken]:
+        """What there is to share, by index of the first items that are to sound the same."""
+        if not firsts:
+            return {}
+        found = self.run("spoken", job_id, *firsts)
+        return {first: read_spoken(*one) for first, one in zip(firsts, found, strict=True)}
+
+    def succeed_item(
+        self,
+        task: StartedTask,
+        index: int,
+        audio: ItemAudio,
+        *,
+        cached: bool = False,
+        same_as: int | None = None,
+    ) -> bool:
+        """Publish an item's audio. False: refused, the file must go.
+
+        ``cached`` is what was not spoken but shared; what was spoken may be shared by others that
+        are the ``same_as``.
+        """
         body = json.dumps(asdict(audio))
         mine = (task.id, task.token, index)
-        ended = self.run("end_item", *mine, "succeeded", body, 0, 0, DECAY, task.job_id)
+        shared = ("cached" if cached else "", "" if same_as is None else same_as)
+        ended = self.run("end_item", *mine, "succeeded", body, 0, 0, DECAY, task.job_id, *shared)
         return bool(ended)
 
     def fail_item(
@@ -113,10 +147,16 @@ class TaskStore(Connection):
         body = json.dumps(asdict(error))
         return bool(self.run("end_item", *mine, "failed", body, max_attempts, retry_seconds))
 
-    def return_item(self, task: StartedTask, index: int, error: ItemError) -> bool:
-        """Give an item back as if it had not been begun; ``error`` says why."""
-        body = json.dumps(asdict(error))
-        return bool(self.run("end_item", task.id, task.token, index, "returned", body, 0, 0))
+    def return_item(
+        self, task: StartedTask, index: int, error: ItemError | None, *, pause: float = 0.0
+    ) -> bool:
+        """Give an item back as if it had not been begun; ``error`` says why, if anything is wrong.
+
+        It comes again after a pause of so many seconds.
+        """
+        body = json.dumps(error and asdict(error))
+        mine = (task.id, task.token, index)
+        return bool(self.run("end_item", *mine, "returned", body, 0, pause))
 
     def cancel_item(self, task: StartedTask, index: int) -> None:
         """Note that an item was stopped because its job was."""
@@ -165,3 +205,12 @@ class TaskStore(Connection):
     def recall_task(self, task_id: str) -> bool:
         """Have what an admitted task carries wait again; False when it started or is gone."""
         return bool(self.run("recall_task", task_id))
+
+
+def read_spoken(index: int, state: bytes, seconds: bytes) -> Spoken:
+    """What the state of an item says."""
+    record = json.loads(state)
+    audio, has_ended = record.get("audio"), is_terminal(ItemStatus(record["status"]))
+    return Spoken(
+        index, ItemAudio(**audio) if audio else None, None if has_ended else float(seconds)
+    )

@@ -1,0 +1,10 @@
+-- How far the audio is that items may share: of the one that was spoken last, else of the first.
+-- ARGV: job, index of the first... Returns [index, state (JSON), seconds since it was last begun]...
+local job, found = ARGV[1], {}
+for position = 2, #ARGV do
+  local index = redis.call('HGET', spoken_key(job), ARGV[position]) or ARGV[position]
+  local state = load_state(job, index)
+  local seconds = now() - (state.started_at or now())
+  table.insert(found, {tonumber(index), cjson.encode(state), string.format('%.6f', seconds)})
+end
+return found

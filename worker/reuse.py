@@ -1,0 +1,118 @@
+"""Audio that is there already: of an identical item of the same job, or of the tenant's cache."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from voicemill.jobs import ItemAudio, ItemInput
+from voicemill.outputs import audio_path, item_folder, share_audio
+from voicemill.reuse import digest_of
+from voicemill.settings import Settings
+from voicemill.storage import Storage
+from voicemill.store import Spoken, StartedTask, Store
+from voicemill.voices import Capabilities
+from worker.cache import Cache
+from worker.patience import patiently
+
+logger = logging.getLogger(__name__)
+
+SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
+
+
+class Reuse:
+    """Finds what an item can share, for one child, and keeps what others may."""
+
+    def __init__(
+        self, store: Store, capabilities: Capabilities, settings: Settings, storage: Storage
+    ) -> None:
+        self._store = store
+        self._capabilities = capabilities
+        self._settings = settings
+        self._storage = storage
+        self._cache = Cache(settings.output_dir) if settings.cache_mb else None
+
+    def spoken(self, task: StartedTask, items: Sequence[ItemInput]) -> dict[int, Spoken]:
+        """What these items can share in their job, by index of the first that is to sound so."""
+        firsts = sorted({item.same_as for item in items if item.same_as is not None})
+        return patiently(self._settings.lease_seconds, self._store.spoken, task.job_id, firsts)
+
+    def take(
+        self, task: StartedTask, item: ItemInput, attempt: int, spoken: Spoken | None
+    ) -> ItemAudio | None:
+        """Give audio that is there the name of an item's attempt; nothing where there is none.
+
+        Raises ``StorageError`` and ``OutputError``.
+        """
+        if not task.reuses:
+            return None
+        path = audio_path(
+            self._settings.output_dir,
+            task.job_id,
+            item.index,
+            item.custom_id,
+            attempt,
+            item.response_format,
+        )
+        return self._of_job(task, spoken, path) or self._of_cache(task, item, path)
+
+    def keep(self, task: StartedTask, item: ItemInput, audio: ItemAudio) -> None:
+        """Have audio at hand for other jobs of its tenant."""
+        if self._cache is not None and task.reuses:
+            self._cache.keep(task.tenant, self._digest(item), audio, item.response_format)
+
+    def _of_job(self, task: StartedTask, spoken: Spoken | None, path: Path) -> ItemAudio | None:
+        audio = spoken and spoken.audio
+        if not spoken or not audio:
+            return None
+        ours = (self._capabilities.engine, self._capabilities.model_revision)
+        if (audio.engine, audio.model_revision) != ours:
+            return None
+        # The recorded folder is not believed: it could be anywhere.
+        folder = item_folder(self._settings.output_dir, task.job_id, spoken.index)
+        source = folder / Path(audio.audio_path).name
+        with self._storage.writing(audio.size_bytes):
+            written = share_audio(source, path, audio.sha256)
+        if written is None:
+            logger.warning("%s is not as recorded; its text is spoken again", source)
+            return None
+        return replace(audio, audio_path=str(path), device_seconds=0.0)
+
+    def _of_cache(self, task: StartedTask, item: ItemInput, path: Path) -> ItemAudio | None:
+        if self._cache is None:
+            return None
+        for entry in self._cache.entries(task.tenant, self._digest(item)):
+            with self._storage.writing(entry.size_bytes):
+                written = share_audio(self._cache.path(entry), path, entry.sha256)
+            if written is None:
+                with suppress(OSError):
+                    self._cache.remove(entry)
+                continue
+            self._cache.note_use(entry)
+            return ItemAudio(
+                audio_path=str(path),
+                sha256=entry.sha256,
+                size_bytes=written.size_bytes,
+                duration_seconds=entry.duration_seconds,
+                sample_rate=entry.sample_rate,
+                device_seconds=0.0,
+                engine=self._capabilities.engine,
+                model_revision=self._capabilities.model_revision,
+            )
+        return None
+
+    def _digest(self, item: ItemInput) -> str:
+        return digest_of(item, self._capabilities, self._settings.engine_options)
+
+
+def pause_for(spoken: Spoken | None) -> float | None:
+    """Seconds that an item should wait for one that it can share: as long again as that one runs.
+
+    Nothing where there is no such item, or it has ended, well or not.
+    """
+    if spoken is None or spoken.pending_seconds is None:
+        return None
+    return min(LONGEST_PAUSE_SECONDS, max(SHORTEST_PAUSE_SECONDS, spoken.pending_seconds))
