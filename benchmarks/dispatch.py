@@ -1,7 +1,8 @@
 """What dispatch costs on one Redis, durable as shipped, and how it grows with a job.
 
-A pair is a batch of one item let in, and its end noted: what dispatch itself
-does for each batch. `whole lives` also takes, begins and records each item. For
+A pair is the end of a batch of one item and the next one let in, as a child
+sends both in one message. `whole lives` also takes, begins and records each
+item. For
 each size of a job: the time to accept it, Redis's bytes for each item that
 waits, and the time of one admission while so much waits.
 
@@ -98,18 +99,22 @@ def record(tasks: Sequence[StartedTask]) -> None:
         assert store().succeed_item(task, task.indexes[0], AUDIO)
 
 
-def end(tasks: Sequence[StartedTask]) -> None:
-    """Note that each batch has ended."""
-    for task in tasks:
-        assert store().end_task(task, max_attempts=3)
+def follow(tasks: Sequence[StartedTask]) -> list[str]:
+    """Note that each batch has ended, and let in the next; gives those."""
+    found = (
+        store().end_and_admit(task, "tone", ITEM_SECONDS, BATCH_SECONDS, max_attempts=3, most=1)
+        for task in tasks
+    )
+    return [task.id for tasks in found for task in tasks]
 
 
 def live(count: int) -> None:
     """Whole lives of so many batches, one after another."""
+    task_ids = admit(1)
     for _ in range(count):
-        for task in begin(admit(1)):
-            record([task])
-            end([task])
+        tasks = begin(task_ids)
+        record(tasks)
+        task_ids = follow(tasks)
 
 
 def items_of(count: int) -> list[ItemInput]:
@@ -142,15 +147,15 @@ def measure_pairs(connections: int, pairs: int) -> tuple[float, float]:
             store().create_job(new_job_id(), "default", items, {})
             parts = [1] * connections
             list(pool.map(live, parts))
-            admitted, admit_seconds = timed(pool, admit, [each] * connections)
+            admitted, _ = timed(pool, admit, [each] * connections)
             begun, _ = timed(pool, begin, admitted)
             timed(pool, record, begun)
-            _, end_seconds = timed(pool, end, begun)
+            followed, seconds = timed(pool, follow, begun)
             _, life_seconds = timed(pool, live, [each] * connections)
         store().close()
     done = each * connections
-    assert sum(map(len, admitted)) == done
-    return done / (admit_seconds + end_seconds), done / life_seconds
+    assert sum(map(len, followed)) == done
+    return done / seconds, done / life_seconds
 
 
 def timed(pool: ProcessPoolExecutor, step: Any, parts: Sequence[Any]) -> tuple[list[Any], float]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from voicemill.errors import StoreUnavailableError
 from voicemill.queue import Queue
 from voicemill.settings import Settings
-from voicemill.store import AdmittedTask, Store
+from voicemill.store import AdmittedTask, StartedTask, Store
 
 logger = logging.getLogger(__name__)
 
@@ -33,16 +33,30 @@ class Dispatcher:
         """
         admitted = 0
         for engine in self._store.engines() if engines is None else engines:
-            cost = self._store.cost(engine)
-            for task in self._store.admit(
+            tasks = self._store.admit(
                 engine,
-                cost,
+                self._store.cost(engine),
                 self._settings.batch_seconds,
                 interactive_slots=self._settings.interactive_slots or 0,
-            ):
-                admitted += 1
+            )
+            admitted += len(tasks)
+            for task in tasks:
                 self._send(task)
         return admitted
+
+    def follow(self, ended: StartedTask, engine: str) -> None:
+        """Close a task and admit what its slot is free for now."""
+        one = self._settings
+        for task in self._store.end_and_admit(
+            ended,
+            engine,
+            self._store.cost(engine),
+            one.batch_seconds,
+            max_attempts=one.max_attempts,
+            retry_seconds=one.retry_seconds or 0.0,
+            interactive_slots=one.interactive_slots or 0,
+        ):
+            self._send(task)
 
     def recall(self) -> int:
         """Have what was admitted and is nowhere to be found wait again; gives how many batches.

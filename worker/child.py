@@ -22,7 +22,7 @@ from voicemill.health import MEBIBYTE
 from voicemill.queue import Queue
 from voicemill.settings import Settings
 from voicemill.storage import Storage
-from voicemill.store import Store
+from voicemill.store import StartedTask, Store
 from voicemill.voices import Capabilities
 from voicemill.workers import ChildRecord, Orders
 from worker import audio, memory
@@ -108,18 +108,32 @@ class Child:
         if task is None:
             logger.info("task %s is not ours to start", task_id)
             return None
-        outcomes = self._synthesizer.run(task)
+        try:
+            outcomes = self._synthesizer.run(task)
+        finally:
+            self._close(task)
         self._vitals.tally.tasks += 1
         self._vitals.tally.items += len(outcomes)
         self._try_engine()
-        if self._storage.trouble is None:
-            self._admit_more()
-        else:
-            self._say_so()
         every = self.settings.empty_cache_every
         if every and self._vitals.tally.tasks % every == 0:
             self._clean_up()
         return [outcome.to_record() for outcome in outcomes]
+
+    def _close(self, task: StartedTask) -> None:
+        one = self.settings
+        if self._storage.trouble is None:
+            engine = self._capabilities.engine
+            patiently(one.lease_seconds, self._dispatcher.follow, task, engine)
+            return
+        patiently(
+            one.lease_seconds,
+            self._store.end_task,
+            task,
+            max_attempts=one.max_attempts,
+            retry_seconds=one.retry_seconds or 0.0,
+        )
+        self._say_so()
 
     def look(self, **celery_limits: int | None) -> Wishes:
         """Look at itself between batches; for the main thread alone.

@@ -61,27 +61,22 @@ class Synthesizer:
         """True once the engine said that this process can't go on."""
 
     def run(self, task: StartedTask) -> list[Outcome]:
-        """Speak what the task carries and close it; one outcome for each item that was begun."""
+        """Speak what the task carries; one outcome for each item that was begun.
+
+        To close the task is left to the caller.
+        """
         asked = self._patiently(self._store.inputs, task.job_id, task.indexes)
         endings: list[Future[Outcome]] = []
         with LeaseKeeper(self._store, task, self._settings.lease_seconds) as lease:
-            try:
-                for group in groups(asked, self._capabilities.max_batch):
-                    if group[0].same_as is not None:
-                        # What it is to sound like may be among them.
-                        wait(endings)
-                    if lease.is_over or self.poisoned or self._storage.trouble is not None:
-                        break
-                    for attempt in self._synthesize(task, group, lease):
-                        endings.append(self._finish_later(task, attempt))
-                return [ending.result() for ending in endings]
-            finally:
-                self._patiently(self._store.end_task, task, **self._retries)
-
-    @property
-    def _retries(self) -> dict[str, Any]:
-        one = self._settings
-        return {"max_attempts": one.max_attempts, "retry_seconds": one.retry_seconds or 0.0}
+            for group in groups(asked, self._capabilities.max_batch):
+                if group[0].same_as is not None:
+                    # What it is to sound like may be among them.
+                    wait(endings)
+                if lease.is_over or self.poisoned or self._storage.trouble is not None:
+                    break
+                for attempt in self._synthesize(task, group, lease):
+                    endings.append(self._finish_later(task, attempt))
+            return [ending.result() for ending in endings]
 
     def _patiently(self, call: Any, *args: Any, **kwargs: Any) -> Any:
         return patiently(self._settings.lease_seconds, call, *args, **kwargs)

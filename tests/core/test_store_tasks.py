@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import redis
 
-from tests.support import TONE, inputs, wait_until
+from tests.support import TONE, Valkey, inputs, wait_until
 from voicemill.costs import CostModel
 from voicemill.errors import StoreRefusedError, WorkerLostError
 from voicemill.jobs import (
@@ -365,6 +366,33 @@ def test_one_failed_item_too_many_stops_the_job(store: Store, allowed: int) -> N
     statuses = [item.status.value for item in store.items(job_id)]
     assert statuses == ["failed"] * (allowed + 1) + ["cancelled"] * (5 - allowed)
     assert waiting(store) == (0, 0)
+
+
+def test_the_end_of_a_batch_lets_in_the_next_in_one_message(store: Store) -> None:
+    child(store)
+    job_id = submit(store, *"abc")
+    ended = start(store, admit(store)[0])
+    store.start_items(ended, ended.indexes, 60)
+    store.succeed_item(ended, ended.indexes[0], audio())
+    (following,) = store.end_and_admit(ended, "tone", SECOND_PER_ITEM, 1.0, max_attempts=3)
+    assert start(store, following.id).indexes == (2,)
+    assert store.job(job_id).counts.succeeded == 1
+    assert store.start_task(ended.id, "c1", 60) is None
+    # The same call again, because its answer was lost: two slots' worth is in.
+    assert store.end_and_admit(ended, "tone", SECOND_PER_ITEM, 1.0, max_attempts=3) == []
+
+
+def test_scripts_that_redis_has_lost_are_sent_again_in_one_message_too(
+    own_valkey: Valkey,
+) -> None:
+    store = Store.connect(own_valkey.url)
+    child(store)
+    submit(store, *"abc")
+    ended = start(store, admit(store)[0])
+    with redis.Redis.from_url(own_valkey.url) as client:
+        client.script_flush()
+    assert len(store.end_and_admit(ended, "tone", SECOND_PER_ITEM, 1.0, max_attempts=3)) == 1
+    store.close()
 
 
 def test_a_terminal_job_is_not_cancelled(store: Store) -> None:

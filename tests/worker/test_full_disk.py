@@ -39,6 +39,7 @@ def run_next():
     task = store.start_task(admitted.id, "c1", 60)
     assert task is not None
     synthesizer.run(task)
+    store.end_task(task, max_attempts=3)
 
 def look():
     files = [path for path in folder.rglob("*") if path.suffix in (".wav", ".tmp")]

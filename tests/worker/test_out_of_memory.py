@@ -49,6 +49,7 @@ class OneChild:
         task = self._store.start_task(admitted.id, "c1", 60)
         assert task is not None
         self._synthesizer.run(task)
+        self._store.end_task(task, max_attempts=3)
         self.vitals.tally.tasks += 1
         return task.indexes
 

@@ -74,8 +74,13 @@ class Bench:
     def speak(self, job_id: str = "job_1") -> list[Item]:
         """Run all that waits; gives the items."""
         while self.store.snapshot().queued["tone"]:
-            self.synthesizer.run(self.start())
+            self.run(self.start())
         return self.store.items(job_id, limit=1000)
+
+    def run(self, task: StartedTask) -> None:
+        """Speak what a task carries, and close it."""
+        self.synthesizer.run(task)
+        self.store.end_task(task, max_attempts=3)
 
     def submit(self, *texts: str, job: str = "job_1", tenant: str = "ann", **fields: Any) -> None:
         self.store.create_job(job, tenant, inputs(*texts), {}, **fields)
@@ -185,7 +190,7 @@ def test_each_fails_for_itself_where_none_can_be_spoken(bench: Bench) -> None:
 @pytest.mark.parametrize("damage", ["gone", "shorter", "other", "link", "folder"])
 def test_a_file_that_is_not_as_recorded_is_not_shared(bench: Bench, damage: str) -> None:
     bench.submit("One.", "One.")
-    bench.synthesizer.run(bench.start())
+    bench.run(bench.start())
     first = path_of(bench.store.item("job_1", "row-000001"))
     whole = first.read_bytes()
     first.unlink()
@@ -210,7 +215,7 @@ def test_a_file_that_is_not_as_recorded_is_not_shared(bench: Bench, damage: str)
 
 def test_what_another_model_spoke_is_spoken_again(bench: Bench) -> None:
     bench.submit(*["One."] * 4)
-    bench.synthesizer.run(bench.start())
+    bench.run(bench.start())
     bench.synthesizer = bench.child("2")
     items = bench.speak()
     assert cached(items) == [False, True, False, True], "of the new model there is one now"
@@ -223,7 +228,7 @@ def test_where_no_link_can_be_made_the_audio_is_copied(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     bench.submit("One.", "One.")
-    bench.synthesizer.run(bench.start())
+    bench.run(bench.start())
 
     def link(*_: object, **__: object) -> None:
         raise OSError(code, os.strerror(code))
@@ -243,7 +248,7 @@ def test_an_item_that_another_child_speaks_is_waited_for_and_no_slot_is_held(
     first = bench.start("c1")
     assert bench.store.start_items(first, [0], 60) == {0: 1}
 
-    bench.synthesizer.run(bench.start("c2"))
+    bench.run(bench.start("c2"))
 
     assert bench.engine.texts == []
     second = bench.store.item("job_1", "row-000002")
@@ -282,7 +287,7 @@ def test_the_longer_one_takes_the_less_often_it_is_looked_at(
 
 def test_a_cancelled_job_keeps_no_file_that_was_shared_too_late(bench: Bench) -> None:
     bench.submit("One.", "One.")
-    bench.synthesizer.run(bench.start())
+    bench.run(bench.start())
     task = bench.start()
     store = bench.store
     spoken = store.spoken
@@ -292,7 +297,7 @@ def test_a_cancelled_job_keeps_no_file_that_was_shared_too_late(bench: Bench) ->
         return spoken(*args)
 
     store.spoken = spoken_late  # type: ignore[method-assign]
-    bench.synthesizer.run(task)
+    bench.run(task)
 
     assert store.item("job_1", "row-000002").status is ItemStatus.CANCELLED
     assert [path.name for path in bench.folder.rglob("*.wav")] == ["000000-row-000001.1.wav"]
@@ -300,11 +305,11 @@ def test_a_cancelled_job_keeps_no_file_that_was_shared_too_late(bench: Bench) ->
 
 def test_an_empty_mount_point_gets_no_link(bench: Bench) -> None:
     bench.submit("One.", "One.")
-    bench.synthesizer.run(bench.start())
+    bench.run(bench.start())
     bench.folder.rename(bench.folder.with_name("unmounted"))
     bench.folder.mkdir()
 
-    bench.synthesizer.run(bench.start())
+    bench.run(bench.start())
 
     assert list(bench.folder.iterdir()) == []
     item = bench.store.item("job_1", "row-000002")

@@ -16,7 +16,7 @@ from voicemill.costs import DECAY, CostModel
 from voicemill.errors import VoicemillError
 from voicemill.fairness import LEAD_SECONDS, JobClass
 from voicemill.jobs import ItemAudio, ItemError, ItemStatus, is_terminal
-from voicemill.store.connection import Connection
+from voicemill.store.connection import Call, Connection
 
 Lease = Literal["held", "stopping", "lost"]
 MOST_BATCHES = 15
@@ -74,13 +74,8 @@ class TaskStore(Connection):
         ``cost`` is for voices of which too little was measured. An engine with four slots or more
         keeps ``interactive_slots`` of them from bulk work.
         """
-        ids = [uuid.uuid4().hex for _ in range(most)]
-        line = (cost.base, cost.per_character)
-        limits = (batch_seconds, interactive_slots, LEAD_SECONDS)
-        return [
-            AdmittedTask(task.decode(), engine, float(seconds), JobClass(job_class.decode()))
-            for task, seconds, job_class in self.run("admit", engine, *line, *limits, *ids)
-        ]
+        call = admit_call(engine, cost, batch_seconds, most, interactive_slots)
+        return read_admitted(engine, self.run(call.name, *call.arguments))
 
     def start_task(
         self, task_id: str, child_id: str, lease_seconds: float, *, token: str | None = None
@@ -166,6 +161,25 @@ class TaskStore(Connection):
         """Close a task and free its slot; what it did not start goes back as it was."""
         return bool(self.run("end_task", task.id, task.token, max_attempts, retry_seconds))
 
+    def end_and_admit(
+        self,
+        task: StartedTask,
+        engine: str,
+        cost: CostModel,
+        batch_seconds: float,
+        *,
+        max_attempts: int,
+        retry_seconds: float = 0.0,
+        most: int = MOST_BATCHES,
+        interactive_slots: int = 0,
+    ) -> list[AdmittedTask]:
+        """``end_task``, then ``admit``, in one message: Redis writes to its disk once."""
+        _, admitted = self.run_together(
+            Call("end_task", (task.id, task.token, max_attempts, retry_seconds)),
+            admit_call(engine, cost, batch_seconds, most, interactive_slots),
+        )
+        return read_admitted(engine, admitted)
+
     def renew(self, task: StartedTask, lease_seconds: float) -> Lease:
         """Keep the running lease; says whether it is held, and whether the job is stopping."""
         answer: Lease = self.run("renew", task.id, task.token, lease_seconds).decode()
@@ -205,6 +219,23 @@ class TaskStore(Connection):
     def recall_task(self, task_id: str) -> bool:
         """Have what an admitted task carries wait again; False when it started or is gone."""
         return bool(self.run("recall_task", task_id))
+
+
+def admit_call(
+    engine: str, cost: CostModel, batch_seconds: float, most: int, interactive_slots: int
+) -> Call:
+    """What lets batches in."""
+    ids = [uuid.uuid4().hex for _ in range(most)]
+    line = (cost.base, cost.per_character)
+    return Call("admit", (engine, *line, batch_seconds, interactive_slots, LEAD_SECONDS, *ids))
+
+
+def read_admitted(engine: str, answer: Sequence[tuple[bytes, bytes, bytes]]) -> list[AdmittedTask]:
+    """The batches that were let in."""
+    return [
+        AdmittedTask(task.decode(), engine, float(seconds), JobClass(job_class.decode()))
+        for task, seconds, job_class in answer
+    ]
 
 
 def read_spoken(index: int, state: bytes, seconds: bytes) -> Spoken:
