@@ -142,7 +142,8 @@ def measure_pairs(connections: int, pairs: int) -> tuple[float, float]:
         with ProcessPoolExecutor(connections, spawn, connect, (url,)) as pool:
             connect(url)
             each = pairs // connections
-            open_slots(store(), pairs)
+            # Each run of `live` leaves a batch on each connection that is let in.
+            open_slots(store(), pairs + 2 * connections)
             items = items_of(3 * pairs)
             store().create_job(new_job_id(), "default", items, {})
             parts = [1] * connections

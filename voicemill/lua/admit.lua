@@ -14,11 +14,9 @@ end_pauses(engine)
 -- What runs at children that take no more (they drain or leave) takes nobody's slot.
 local function at_slots()
   local count = redis.call('SCARD', tasks)
-  for _, task in ipairs(redis.call('HVALS', P .. 'child_tasks')) do
-    local child = redis.call('HGET', task_key(task), 'child')
-    if child and not redis.call('ZSCORE', P .. 'slots:' .. engine, child) then
-      count = count - redis.call('SISMEMBER', tasks, task)
-    end
+  for _, child in ipairs(redis.call('ZRANGE', P .. 'resting:' .. engine, 0, -1)) do
+    local task = redis.call('HGET', P .. 'child_tasks', child)
+    if task then count = count - redis.call('SISMEMBER', tasks, task) end
   end
   return count
 end

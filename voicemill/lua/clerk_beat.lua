@@ -10,5 +10,6 @@ for _, node in ipairs(redis.call('ZRANGEBYSCORE', P .. 'nodes', '-inf', at)) do
 end
 for _, engine in ipairs(redis.call('HKEYS', P .. 'engines')) do
   redis.call('ZREMRANGEBYSCORE', P .. 'slots:' .. engine, '-inf', at)
+  redis.call('ZREMRANGEBYSCORE', P .. 'resting:' .. engine, '-inf', at)
 end
 return 1

@@ -8,8 +8,10 @@ redis.call('SET', P .. 'child:' .. child, ARGV[5], 'PX', math.ceil(ARGV[4] * 100
 local drains = redis.call('SISMEMBER', P .. 'draining', child) + redis.call('SISMEMBER', P .. 'draining', node)
 if ARGV[6] == '1' and drains == 0 then
   redis.call('ZADD', P .. 'slots:' .. engine, expiry, child)
+  redis.call('ZREM', P .. 'resting:' .. engine, child)
 else
   redis.call('ZREM', P .. 'slots:' .. engine, child)
+  redis.call('ZADD', P .. 'resting:' .. engine, expiry, child)
 end
 local recycles = redis.call('HMGET', P .. 'recycle_orders', child, node)
 return {

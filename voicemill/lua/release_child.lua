@@ -3,6 +3,7 @@
 local child, engine = ARGV[1], ARGV[2]
 redis.call('ZREM', P .. 'children', child)
 redis.call('ZREM', P .. 'slots:' .. engine, child)
+redis.call('ZREM', P .. 'resting:' .. engine, child)
 redis.call('DEL', P .. 'child:' .. child)
 redis.call('HDEL', P .. 'recycle_orders', child)
 redis.call('SREM', P .. 'draining', child)
