@@ -19,6 +19,7 @@ from voicemill.errors import (
     SynthesisError,
 )
 from voicemill.health import MEBIBYTE
+from voicemill.jobs import ItemStatus
 from voicemill.queue import Queue
 from voicemill.settings import Settings
 from voicemill.storage import Storage
@@ -113,7 +114,7 @@ class Child:
         finally:
             self._close(task)
         self._vitals.tally.tasks += 1
-        self._vitals.tally.items += len(outcomes)
+        self._vitals.tally.items += sum(one.status != ItemStatus.QUEUED for one in outcomes)
         self._try_engine()
         every = self.settings.empty_cache_every
         if every and self._vitals.tally.tasks % every == 0:

@@ -102,6 +102,9 @@ class Finalizer:
                 f"{join.lost} times nothing more was heard of the clerk that joined the audio; "
                 "its log, or the kernel's (out of memory?), says why."
             )
+        trouble = self._patiently(self._storage.look)
+        if trouble is not None:
+            raise trouble
         job = self._patiently(self._store.job, join.job_id)
         spoken = self._spoken(job)
         try:
@@ -131,9 +134,6 @@ class Finalizer:
         # A clerk needs no audio code until a job asks for it.
         from worker.joining import Part, expected_bytes, join_files
 
-        trouble = self._patiently(self._storage.look)
-        if trouble is not None:
-            raise trouble
         parts = [
             Part(asked.custom_id, Path(audio.audio_path), audio.size_bytes, audio.sample_rate)
             for asked, audio in spoken

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from voicemill.errors import StorageError
 from voicemill.jobs import ItemAudio, ItemInput
 from voicemill.outputs import audio_path, item_folder, share_audio
 from voicemill.reuse import digest_of
@@ -61,7 +62,11 @@ class Reuse:
 
     def keep(self, task: StartedTask, item: ItemInput, audio: ItemAudio) -> None:
         """Have audio at hand for other jobs of its tenant."""
-        if self._cache is not None and task.reuses:
+        if self._cache is None or not task.reuses:
+            return
+        # A folder that went away a moment ago is not written to.
+        with suppress(StorageError):
+            self._storage.check()
             self._cache.keep(task.tenant, self._digest(item), audio, item.response_format)
 
     def _of_job(self, task: StartedTask, spoken: Spoken | None, path: Path) -> ItemAudio | None:

@@ -161,6 +161,27 @@ def test_what_was_spoken_last_is_shared_where_the_first_failed(store: Store) -> 
     assert not any(item.cached for item in store.items("job_1"))
 
 
+def test_one_that_went_back_is_not_taken_to_run_since_it_was_last_begun(store: Store) -> None:
+    device = Device(store)
+    store.create_job("job_1", "ann", inputs("a", "a"), {})
+    (first,) = device.admit(most=1)
+    store.start_items(first, [0], 600)
+    store.return_item(first, 0, ItemError("disk_full", "No room.", True))
+    assert store.spoken("job_1", [0]) == {0: Spoken(0, pending_seconds=0.0)}
+
+
+def test_an_item_waits_once_however_often_it_goes_back(store: Store) -> None:
+    device = Device(store)
+    store.create_job("job_1", "ann", inputs("a"), {})
+    for _ in range(3):
+        (task,) = device.admit(most=1)
+        store.start_items(task, [0], 600)
+        store.return_item(task, 0, None)
+        store.end_task(task, max_attempts=3)
+    metrics = {name: value for name, _, value in store.metrics()}
+    assert metrics["voicemill_wait_seconds_count"] == 1
+
+
 def test_a_job_of_different_texts_sends_no_command_more(store: Store) -> None:
     client: Any = store._redis
     device = Device(store)

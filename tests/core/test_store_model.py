@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -536,10 +537,10 @@ def check(store: Store, examples: int, steps: int) -> None:
 
 
 def test_the_store_does_what_the_model_does(store: Store) -> None:
-    check(store, 25, 50)
+    check(store, 12, 50)
 
 
-@pytest.mark.full
-@pytest.mark.timeout(600)
+@pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_the_store_does_what_the_model_does_for_longer(store: Store) -> None:
-    check(store, 150, 80)
+    check(store, 40 if os.environ.get("CI") else 400, 80)

@@ -395,6 +395,18 @@ def test_scripts_that_redis_has_lost_are_sent_again_in_one_message_too(
     store.close()
 
 
+def test_what_a_child_holds_that_takes_no_more_takes_nobody_s_slot(store: Store) -> None:
+    child(store, "c1")
+    child(store, "c2")
+    submit(store, *"abcdef")
+    start(store, admit(store, most=1)[0], "c1")
+    record = ChildRecord("c1", "node", 1, "tone", "1", ready_at=0.0)
+    store.beat_child(record, 60, takes_work=False)
+    assert len(admit(store)) == 2, "the slot of the other one, and one more"
+    store.beat_child(record, 60, takes_work=True)
+    assert admit(store) == [], "two slots and one more are taken"
+
+
 def test_a_terminal_job_is_not_cancelled(store: Store) -> None:
     child(store)
     job_id = submit(store, "a")

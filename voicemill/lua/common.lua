@@ -256,15 +256,16 @@ local function requeue(job, engine, entry, alone, pause)
   end
 end
 
--- Items whose pause is over go to the head of their queues.
+-- Items whose pause is over go to the head of their queues, so many at once.
 local function end_pauses(engine)
-  local at = now()
+  local at, room = now(), 32
   local due = redis.call('ZRANGEBYSCORE', P .. 'delayed:' .. engine, '-inf', at, 'LIMIT', 0, 16)
   for _, job in ipairs(due) do
     local delayed = delayed_key(job, engine)
-    for _, entry in ipairs(redis.call('ZRANGEBYSCORE', delayed, '-inf', at, 'LIMIT', 0, 64)) do
+    for _, entry in ipairs(redis.call('ZRANGEBYSCORE', delayed, '-inf', at, 'LIMIT', 0, room)) do
       redis.call('ZREM', delayed, entry)
       redis.call('LPUSH', queue_key(job, engine), entry)
+      room = room - 1
     end
     await_turn(job, engine)
     local left = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')

@@ -4,7 +4,7 @@ local job, found = ARGV[1], {}
 for position = 2, #ARGV do
   local index = redis.call('HGET', spoken_key(job), ARGV[position]) or ARGV[position]
   local state = load_state(job, index)
-  local seconds = now() - (state.started_at or now())
+  local seconds = state.status == 'in_progress' and now() - state.started_at or 0
   table.insert(found, {tonumber(index), cjson.encode(state), string.format('%.6f', seconds)})
 end
 return found

@@ -17,10 +17,10 @@ for position = 4, #ARGV do
     state.attempts = state.attempts + 1
     state.task_id = task
     state.run = tonumber(waits[3])
+    if not state.started_at then first_attempts = first_attempts + 1 end
     state.started_at = now()
     state.completed_at = nil
     move_item(job, index, state, 'in_progress')
-    if state.attempts == 1 then first_attempts = first_attempts + 1 end
     table.insert(started, {tonumber(index), state.attempts})
   elseif state.status == 'in_progress' and state.task_id == task then
     -- The same call again, because its answer was lost.

@@ -101,7 +101,10 @@ class Connection:
             return self.script(name)(args=args)
 
     def run_together(self, *calls: Call) -> list[Any]:
-        """The answers of several scripts, sent as one message: Redis writes to its disk once."""
+        """The answers of several scripts, sent as one message: Redis writes to its disk once.
+
+        Where it has lost one of them, that one and all behind it are carried out one by one.
+        """
         with translated():
             with self._redis.pipeline(transaction=False) as pipeline:
                 for call in calls:
@@ -109,8 +112,9 @@ class Connection:
                 answers: list[Any] = pipeline.execute(raise_on_error=False)
             for place, answer in enumerate(answers):
                 if isinstance(answer, redis.exceptions.NoScriptError):
-                    answers[place] = self.run(calls[place].name, *calls[place].arguments)
-                elif isinstance(answer, Exception):
+                    rest = [self.run(call.name, *call.arguments) for call in calls[place:]]
+                    return answers[:place] + rest
+                if isinstance(answer, Exception):
                     raise answer
         return answers
 
