@@ -25,6 +25,7 @@ from voicemill.errors import (
 )
 
 ITEMS_PER_FOLDER = 1000
+TOKEN_DIGITS = 8
 JOB_FOLDER = re.compile(r"[A-Za-z0-9_-]{1,64}")
 REFUSALS: Mapping[int, type[StorageError]] = {
     errno.ENOSPC: DiskFullError,
@@ -46,10 +47,19 @@ class WrittenFile:
 
 
 def audio_path(
-    output_dir: Path, job_id: str, index: int, custom_id: str, attempt: int, response_format: str
+    output_dir: Path,
+    job_id: str,
+    index: int,
+    custom_id: str,
+    attempt: int,
+    token: str,
+    response_format: str,
 ) -> Path:
-    """Where the audio of one attempt goes; the same for the same attempt."""
-    name = f"{index:06d}-{custom_id}.{attempt}.{response_format}"
+    """Where the audio of one attempt goes; another name for each lease that it is made under.
+
+    A Redis that fell back to an older state counts an attempt again while its first writer lives.
+    """
+    name = f"{index:06d}-{custom_id}.{attempt}-{token[:TOKEN_DIGITS]}.{response_format}"
     return item_folder(output_dir, job_id, index) / name
 
 

@@ -90,6 +90,7 @@ class Publisher:
             item.index,
             item.custom_id,
             attempt.number,
+            task.token,
             item.response_format,
         )
         with self._storage.writing(len(data)):

@@ -56,6 +56,7 @@ class Reuse:
             item.index,
             item.custom_id,
             attempt,
+            task.token,
             item.response_format,
         )
         return self._of_job(task, spoken, path) or self._of_cache(task, item, path)

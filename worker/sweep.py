@@ -21,7 +21,7 @@ from voicemill.store.removal import Attempted
 
 logger = logging.getLogger(__name__)
 
-AUDIO = re.compile(r"(\d{6,})-.+\.(\d+)\.[a-z0-9]+")
+AUDIO = re.compile(r"(\d{6,})-.+\.(\d+)(?:-[0-9a-z]+)?\.[a-z0-9]+")
 JOINED = re.compile(r"audio\.(\d+)\.[a-z0-9]+")
 """All audio of a job in one file, in its folder."""
 TEMPORARY = re.compile(r"\.(\d{6,}-|audio\.).+\.tmp")

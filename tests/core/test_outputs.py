@@ -31,7 +31,7 @@ def audio_files(folder: Path) -> list[Path]:
 
 
 def test_a_file_is_what_was_written_and_its_digest_says_so(tmp_path: Path) -> None:
-    path = audio_path(tmp_path, "job_1", 1234, "row-001235", 2, "flac")
+    path = audio_path(tmp_path, "job_1", 1234, "row-001235", 2, "ab12", "flac")
     written = write_audio(path, b"fLaC and more")
     assert written.path.read_bytes() == b"fLaC and more"
     assert written.sha256 == hashlib.sha256(b"fLaC and more").hexdigest()
@@ -39,14 +39,15 @@ def test_a_file_is_what_was_written_and_its_digest_says_so(tmp_path: Path) -> No
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [written.path]
 
 
-def test_a_path_names_job_item_and_attempt_and_is_the_same_each_time(tmp_path: Path) -> None:
-    path = audio_path(tmp_path, "job_1", 1234, "intro", 2, "opus")
-    assert path == tmp_path / "job_1" / "0001" / "001234-intro.2.opus"
-    assert path != audio_path(tmp_path, "job_1", 1234, "intro", 3, "opus")
+def test_a_path_names_job_item_attempt_and_lease(tmp_path: Path) -> None:
+    path = audio_path(tmp_path, "job_1", 1234, "intro", 2, "0123456789", "opus")
+    assert path == tmp_path / "job_1" / "0001" / "001234-intro.2-01234567.opus"
 
 
 def test_no_folder_holds_more_than_a_thousand_items(tmp_path: Path) -> None:
-    parents = [audio_path(tmp_path, "j", index, "a", 1, "wav").parent for index in range(10_000)]
+    parents = [
+        audio_path(tmp_path, "j", index, "a", 1, "ab12", "wav").parent for index in range(10_000)
+    ]
     assert {parents.count(folder) for folder in set(parents)} == {1000}
 
 

@@ -170,6 +170,23 @@ def test_one_that_went_back_is_not_taken_to_run_since_it_was_last_begun(store: S
     assert store.spoken("job_1", [0]) == {0: Spoken(0, pending_seconds=0.0)}
 
 
+def test_one_that_was_cancelled_while_it_waited_is_not_waited_for_in_another_run(
+    store: Store,
+) -> None:
+    device = Device(store)
+    store.create_job("job_1", "ann", inputs("a", "b", "a"), {})
+    (other,) = device.admit(most=1)
+    store.start_items(other, [0], 600)
+    lasting = ItemError("synthesis_failed", "It failed.", False)
+    assert store.fail_item(other, 0, lasting, max_attempts=3)
+    store.end_task(other, max_attempts=3)
+    store.cancel("job_1")
+    assert store.item("job_1", "row-000002").status is ItemStatus.CANCELLED
+    assert store.spoken("job_1", [1]) == {1: Spoken(1)}
+    assert store.retry("job_1").status is JobStatus.QUEUED
+    assert store.spoken("job_1", [0, 1]) == {0: Spoken(0, pending_seconds=0.0), 1: Spoken(1)}
+
+
 def test_an_item_waits_once_however_often_it_goes_back(store: Store) -> None:
     device = Device(store)
     store.create_job("job_1", "ann", inputs("a"), {})

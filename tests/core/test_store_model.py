@@ -354,8 +354,7 @@ class StoreMachine(RuleBasedStateMachine):
         index, status = job.spoken, job.items[job.spoken].status
         found = self.store.spoken(job.id, [0])[0]
         assert (found.index, found.audio) == (index, self.published.get((job.id, index)))
-        # What a stopped job had waiting reads as it was: it is asked for no more.
-        assert (found.pending_seconds is None) is is_terminal(status) or job.is_stopping
+        assert (found.pending_seconds is None) is is_terminal(status)
 
     @invariant()
     def the_counters_are_true(self) -> None:

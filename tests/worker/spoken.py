@@ -49,7 +49,7 @@ def speak(store: Store, folder: Path, *, failing: Collection[int] = (), rate: in
                 continue
             kind = one.response_format
             data = encode(samples_of(one.index), rate, kind)
-            path = audio_path(folder, task.job_id, one.index, one.custom_id, 1, kind)
+            path = audio_path(folder, task.job_id, one.index, one.custom_id, 1, task.token, kind)
             written = write_audio(path, data)
             sha256 = hashlib.sha256(data).hexdigest()
             length = samples_of(one.index).size / rate

@@ -17,7 +17,7 @@ HOUR_NS = 3600 * 10**9
 
 
 def spoken(folder: Path, job_id: str, data: bytes = b"RIFF") -> ItemAudio:
-    path = audio_path(folder, job_id, 0, "row-000001", 1, "wav")
+    path = audio_path(folder, job_id, 0, "row-000001", 1, "ab12", "wav")
     written = write_audio(path, data)
     return ItemAudio(str(path), written.sha256, written.size_bytes, 1.25, 24000, 0.5, "tone", "1")
 

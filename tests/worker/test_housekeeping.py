@@ -38,7 +38,7 @@ def housekeeper(store: Store, redis_url: str, folder: Path) -> Housekeeper:
 
 
 def spoken(folder: Path, job_id: str, index: int = 0) -> Path:
-    path = audio_path(folder, job_id, index, f"row-{index + 1:06d}", 1, "wav")
+    path = audio_path(folder, job_id, index, f"row-{index + 1:06d}", 1, "ab12", "wav")
     return write_audio(path, b"RIFF").path
 
 
@@ -219,13 +219,13 @@ def test_only_old_files_of_ours_that_no_record_points_to_are_swept(
 ) -> None:
     task = speaking(store)
     group = folder / "job_1" / "0000"
-    published = old(group / "000000-row-000001.1.wav")
+    published = old(group / "000000-row-000001.1-0b0b0b0b.wav")
     audio = ItemAudio(f"/other/mount/{published.name}", "ab" * 32, 4, 1.0, 24000, 0.1, "tone", "1")
     assert store.succeed_item(task, 0, audio)
     store.fail_item(task, 2, ItemError("synthesis_failed", "No.", True), max_attempts=3)
     kept = [
         published,
-        old(group / "000001-row-000002.1.wav"),  # being written
+        old(group / "000001-row-000002.1-3fa9c2d1.wav"),  # being written
         old(group / "notes.txt"),
         old(group / "000003-young.1.wav", seconds=0),
         old(folder / "job_9" / "0000" / "000000-of-another-store.1.wav"),
@@ -233,11 +233,11 @@ def test_only_old_files_of_ours_that_no_record_points_to_are_swept(
         old(folder / "a file"),
     ]
     swept = [
-        old(group / "000000-row-000001.2.wav"),
-        old(group / "000001-row-000002.0.wav"),
-        old(group / "000002-row-000003.1.wav"),  # its attempt failed
-        old(group / "000004-never-begun.1.flac"),
-        old(group / ".000001-row-000002.1.wav.a1b2c3d4.tmp"),
+        old(group / "000000-row-000001.1-3fa9c2d1.wav"),  # of a lease that was lost
+        old(group / "000001-row-000002.0-3fa9c2d1.wav"),
+        old(group / "000002-row-000003.1-3fa9c2d1.wav"),  # its attempt failed
+        old(group / "000004-never-begun.1-3fa9c2d1.flac"),
+        old(group / ".000001-row-000002.1-3fa9c2d1.wav.a1b2c3d4.tmp"),
         old(folder / ".voicemill.a1b2c3d4.tmp"),
     ]
 
