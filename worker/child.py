@@ -122,6 +122,12 @@ class Child:
         return [outcome.to_record() for outcome in outcomes]
 
     def _close(self, task: StartedTask) -> None:
+        try:
+            self._end(task)
+        except (StoreUnavailableError, StoreRefusedError) as error:
+            logger.warning("task %s not closed, its lease will run out: %s", task.id, error)
+
+    def _end(self, task: StartedTask) -> None:
         one = self.settings
         if self._storage.trouble is None:
             engine = self._capabilities.engine
