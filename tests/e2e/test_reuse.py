@@ -41,7 +41,8 @@ def cached(items: list[Item]) -> int:
     return sum(item.cached for item in items)
 
 
-@pytest.mark.parametrize("children", [1, pytest.param(3, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("children", [1, 3])
 def test_sixty_rows_of_twenty_texts_are_spoken_twenty_times(
     tmp_path: Path, redis_url: str, children: int
 ) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from tests.support import wait_until
 from worker import memory
 from worker.devices import HOST, Devices
 from worker.handover import Footprint, Leaver, Wish
-from worker.room import PATIENCE_SECONDS, Room
+from worker.room import Room
+
+PATIENCE_SECONDS = 0.5
 
 
 def leaver(share: float) -> Leaver:
@@ -29,7 +33,10 @@ def test_what_others_that_load_will_take_is_not_free() -> None:
     assert not room.is_left_for(leaver(0.3), leaver(0.8).wish.footprint.host)
 
 
-def test_memory_that_does_not_come_back_is_awaited_for_a_while_and_not_for_ever() -> None:
+def test_memory_that_does_not_come_back_is_awaited_for_a_while_and_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("worker.room.PATIENCE_SECONDS", PATIENCE_SECONDS)
     room, began = Room(Devices()), time.monotonic()
     assert not room.is_awaited_for(leaver(0.3)), "it is back"
     assert room.is_awaited_for(leaver(1.5))
