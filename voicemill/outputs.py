@@ -90,6 +90,7 @@ def drafted(path: Path) -> Iterator[BinaryIO]:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
+        # Whatever stops its writer, Ctrl-C too, must leave no half file.
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
