@@ -25,7 +25,8 @@ def test_every_code_belongs_to_one_class_only() -> None:
 
 
 def test_errors_live_in_the_modules_that_the_documentation_reads() -> None:
-    assert {error.__module__ for error in ERRORS} <= {one.__name__ for one in MODULES}
+    named = tuple(one.__name__ for one in MODULES)
+    assert [one for one in ERRORS if not one.__module__.startswith(named)] == []
 
 
 @every_error

@@ -1,0 +1,134 @@
+"""Every failure Voicemill can name.
+
+    VoicemillError
+    ├── SettingsError            the start stops and names the variable
+    ├── RequestError             what a client asked for
+    ├── InputError               one field of what it sent, with a JSON pointer
+    ├── StoreUnavailableError    Redis is away; StoreRefusedError: it takes no writes
+    ├── SynthesisError           one item could not become audio
+    │   └── StorageError         the output folder takes no audio, whatever the item
+    └── ConcatenationError       the audio of a job's items could not become one file
+
+Each leaf carries a stable ``code``, the ``http_status`` the API answers with
+(RFC 9457) and whether the same call may succeed later (``retryable``).
+"""
+
+from voicemill.errors.base import (
+    SettingsError,
+    VoicemillError,
+    leaves,
+)
+from voicemill.errors.concatenation import (
+    ConcatenationError,
+    MixedSampleRatesError,
+)
+from voicemill.errors.inputs import (
+    DuplicateCustomIdError,
+    Fault,
+    InputError,
+    InvalidCustomIdError,
+    InvalidInputError,
+    InvalidTextError,
+    MissingFieldError,
+    ModelNotFoundError,
+    NoSpeakableTextError,
+    TextTooLongError,
+    UnknownFieldError,
+    UnsupportedFeatureError,
+    VoiceNotFoundError,
+)
+from voicemill.errors.outputs import (
+    AccessDeniedError,
+    DiskFullError,
+    MountMissingError,
+    ReadOnlyError,
+    StorageError,
+)
+from voicemill.errors.requests import (
+    AudioGoneError,
+    DataRemovedError,
+    ItemNotFoundError,
+    JobActiveError,
+    JobNotFoundError,
+    MethodNotAllowedError,
+    NoAudioError,
+    NotReadyError,
+    PayloadTooLargeError,
+    QuotaExceededError,
+    RangeNotSatisfiableError,
+    RequestError,
+    RouteNotFoundError,
+    UnauthorizedError,
+    UnsupportedMediaTypeError,
+    WorkerNotFoundError,
+)
+from voicemill.errors.store import (
+    QueueFullError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
+from voicemill.errors.synthesis import (
+    EnginePoisonedError,
+    InvalidAudioError,
+    OutOfMemoryError,
+    OutputError,
+    SilentAudioError,
+    SynthesisError,
+    SynthesisTimeoutError,
+    UnsupportedCharactersError,
+    WorkerLostError,
+)
+
+__all__ = [
+    "AccessDeniedError",
+    "AudioGoneError",
+    "ConcatenationError",
+    "DataRemovedError",
+    "DiskFullError",
+    "DuplicateCustomIdError",
+    "EnginePoisonedError",
+    "Fault",
+    "InputError",
+    "InvalidAudioError",
+    "InvalidCustomIdError",
+    "InvalidInputError",
+    "InvalidTextError",
+    "ItemNotFoundError",
+    "JobActiveError",
+    "JobNotFoundError",
+    "MethodNotAllowedError",
+    "MissingFieldError",
+    "MixedSampleRatesError",
+    "ModelNotFoundError",
+    "MountMissingError",
+    "NoAudioError",
+    "NoSpeakableTextError",
+    "NotReadyError",
+    "OutOfMemoryError",
+    "OutputError",
+    "PayloadTooLargeError",
+    "QueueFullError",
+    "QuotaExceededError",
+    "RangeNotSatisfiableError",
+    "ReadOnlyError",
+    "RequestError",
+    "RouteNotFoundError",
+    "SettingsError",
+    "SilentAudioError",
+    "StorageError",
+    "StoreRefusedError",
+    "StoreUnavailableError",
+    "SynthesisError",
+    "SynthesisTimeoutError",
+    "TextTooLongError",
+    "UnauthorizedError",
+    "UnknownFieldError",
+    "UnsupportedCharactersError",
+    "UnsupportedFeatureError",
+    "UnsupportedMediaTypeError",
+    "VoiceNotFoundError",
+    "VoicemillError",
+    "WorkerLostError",
+    "WorkerNotFoundError",
+    "leaves",
+]
