@@ -111,6 +111,16 @@ def worker_body(worker: WorkerRecord, fleet: Fleet) -> WorkerBody:
     }
 
 
+def loading_children(fleet: Fleet) -> frozenset[str]:
+    """Ids of the children whose engine still loads."""
+    return frozenset(
+        child_id(worker.node, worker.pid, process.pid)
+        for worker in fleet.workers
+        for process in worker.processes
+        if process.state == "loading"
+    )
+
+
 def recycle_body(recycle: RecycleRecord) -> RecycleBody:
     """A child that was replaced."""
     return {

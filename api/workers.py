@@ -8,11 +8,11 @@ from http import HTTPStatus
 from flask import Blueprint, Response, jsonify
 
 from api.context import context
-from api.fleet import OrderBody, QueueBody, WorkerBody, worker_body
+from api.fleet import OrderBody, QueueBody, WorkerBody, loading_children, worker_body
 from api.openapi import Answer, Operation, describe
 from api.shapes import ListBody
 from api.wire import page
-from voicemill.errors import WorkerNotFoundError
+from voicemill.errors import ChildLoadingError, RequestError, WorkerNotFoundError
 from voicemill.workers import Order
 
 logger = logging.getLogger(__name__)
@@ -54,10 +54,20 @@ def show(worker_id: str) -> Response:
     raise WorkerNotFoundError(f"There is no worker {worker_id[:80]!r}.")
 
 
+def refusal(worker_id: str) -> RequestError:
+    """Why nobody of this id hears an order."""
+    if worker_id in loading_children(context().store.fleet()):
+        return ChildLoadingError(
+            f"Child {worker_id[:80]} still loads its engine and hears no order; try again when "
+            "/v1/workers shows it as ready."
+        )
+    return WorkerNotFoundError(f"There is no worker or child {worker_id[:80]!r}.")
+
+
 def order(worker_id: str, what: Order) -> Response:
     """Note an order for a worker or one of its children; it is heard within a second or two."""
     if not context().store.order(worker_id, what):
-        raise WorkerNotFoundError(f"There is no worker or child {worker_id[:80]!r}.")
+        raise refusal(worker_id)
     logger.info("%s asked of %s", what, worker_id)
     response = jsonify({"object": "order", "id": worker_id, "order": what})
     response.status_code = HTTPStatus.ACCEPTED
@@ -73,7 +83,7 @@ ACCEPTED = {202: Answer("The order is noted; it is heard within two seconds.", O
         summary="Replace the children of a worker, or one child, without a pause",
         tag="workers",
         answers=ACCEPTED,
-        problems=(WorkerNotFoundError,),
+        problems=(WorkerNotFoundError, ChildLoadingError),
     )
 )
 def recycle(worker_id: str) -> Response:
@@ -87,7 +97,7 @@ def recycle(worker_id: str) -> Response:
         summary="Give a worker, or one child, no more work; it finishes what it holds",
         tag="workers",
         answers=ACCEPTED,
-        problems=(WorkerNotFoundError,),
+        problems=(WorkerNotFoundError, ChildLoadingError),
     )
 )
 def drain(worker_id: str) -> Response:
@@ -101,7 +111,7 @@ def drain(worker_id: str) -> Response:
         summary="Give a drained worker or child work again",
         tag="workers",
         answers=ACCEPTED,
-        problems=(WorkerNotFoundError,),
+        problems=(WorkerNotFoundError, ChildLoadingError),
     )
 )
 def resume(worker_id: str) -> Response:

@@ -17,6 +17,7 @@ PREFIX = "VOICEMILL_"
 OFF = frozenset({"off", "0"})
 LEAST_SECONDS, MOST_SECONDS = 0.001, 1_000_000_000
 LEAST_LEASE_SECONDS = 1
+LEAST_STUCK_SECONDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,16 @@ def parse_factor(text: str) -> float | None:
     if not 1 < factor < float("inf"):
         raise ValueError("a number above 1, or off")
     return factor
+
+
+def parse_stuck(text: str) -> float | None:
+    """Seconds, enough of them for a busy loop to be late, or ``off``."""
+    if text in OFF:
+        return None
+    seconds = parse_seconds(text)
+    if seconds < LEAST_STUCK_SECONDS:
+        raise ValueError(f"{LEAST_STUCK_SECONDS} seconds or more, or off")
+    return seconds
 
 
 def parse_optional_text(text: str) -> str | None:
@@ -298,6 +309,12 @@ class Settings:
     )
     stop_seconds: float = setting(
         "30", parse_seconds, "Time a stopping worker has to finish the batch in hand."
+    )
+    stuck_seconds: float | None = setting(
+        "90",
+        parse_stuck,
+        "A worker whose event loop hangs, or that takes no message though one waits and a child is "
+        "free, leaves after so long to be started anew; or off.",
     )
     retention_seconds: float = setting(
         "604800",

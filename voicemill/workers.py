@@ -82,8 +82,17 @@ class WorkerRecord:
     failure: str | None = None
     """Why the last successor did not come up; nothing once one did."""
     alerts: list[str] = field(default_factory=list)
-    machine: str = ""
-    """Where its process ids mean something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who has a node name: one process of one worker."""
+
+    incarnation: str
+    pid: int
+    machine: str
+    """Where its pid means something."""
+    started_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +124,11 @@ def worker_from_record(record: dict[str, Any]) -> WorkerRecord:
         for name, kind in parts.items()
     }
     return WorkerRecord(**known_fields(WorkerRecord, {**record, **lists}))
+
+
+def claim_from_record(record: dict[str, Any]) -> Claim:
+    """The same for a claim."""
+    return Claim(**known_fields(Claim, record))
 
 
 def known_fields(kind: type[Any], record: dict[str, Any]) -> dict[str, Any]:

@@ -88,11 +88,6 @@ class Handovers:
         self._after_rot: dict[int, Pause] = {}
 
     @property
-    def successors(self) -> frozenset[int]:
-        """Pids of the successors that load now."""
-        return frozenset(self._loading)
-
-    @property
     def promised_bytes(self) -> int:
         """Host memory that the successors that load now will take."""
         return sum(one.leaver.wish.footprint.host for one in self._loading.values())

@@ -15,10 +15,15 @@ class Intake:
     def __init__(self, queue: str) -> None:
         self._queue = queue
         self._consumer: Any = None
+        self._again = False
 
     def open(self, consumer: Any) -> None:
         """Celery's consumer is up; it makes a new channel whenever its connection was lost."""
         self._consumer = consumer
+
+    def subscribe_again(self) -> None:
+        """At the next turn of the loop; messages wait, and the consumer does not hear of them."""
+        self._again = True
 
     def allow(self, children: int, held: int = 0) -> None:
         """Take one message per child, none without children.
@@ -28,8 +33,10 @@ class Intake:
         channel = getattr(self._consumer, "task_consumer", None)
         if channel is None or self._consumer.qos is None:
             return
-        if children == 0:
+        if children == 0 or self._again:
+            self._again = False
             channel.cancel_by_queue(self._queue)
+        if children == 0:
             return
         # Celery's loop goes back to `value` whenever something else was set.
         self._consumer.qos.value = children + held

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import platform
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
 from voicemill.errors import SettingsError
 from voicemill.store import Store
-from voicemill.workers import WorkerRecord
+from voicemill.workers import Claim
 
 BEATS_SECONDS = 3.0
 """A worker that lives is heard of within this time."""
@@ -29,42 +30,44 @@ def this_machine() -> str:
         return platform.node()
 
 
-def refuse_namesake(store: Store, node: str) -> None:
-    """Raise ``SettingsError`` while another worker of this node name is alive."""
-    heard = store.worker(node)
-    if heard is None:
-        return
-    record, until = heard
-    if record.machine == this_machine():
-        lives = is_running(record)
-    else:
-        lives = is_heard_again(store, node, until)
-    if lives:
-        raise SettingsError(
-            f"A worker named {node} runs already, as process {record.pid}. Give this one another "
-            "name (celery worker -n NAME@%h), or stop that one first."
-        )
+def claim_name(store: Store, node: str, mine: Claim, lease_seconds: float) -> None:
+    """Take the node name, or keep it for another lease.
+
+    Raises ``SettingsError`` while another worker that lives has it.
+    """
+
+    def ask(stale: Claim | None = None) -> tuple[Claim, float]:
+        return store.claim_name(node, mine, lease_seconds, instead_of=stale)
+
+    held, seconds = ask()
+    while held != mine:
+        is_here = held.machine == mine.machine
+        if is_running(held) if is_here else is_heard_again(ask, held, seconds):
+            raise SettingsError(
+                f"A worker named {node} runs already, as process {held.pid}. Give this one another "
+                "name (celery worker -n NAME@%h), or stop that one first."
+            )
+        held, seconds = ask(held)
 
 
-def is_running(record: WorkerRecord) -> bool:
+def is_running(held: Claim) -> bool:
     """Whether the process of a worker of this machine is there, and is no later one of its pid."""
     try:
-        process = psutil.Process(record.pid)
+        process = psutil.Process(held.pid)
         born = process.create_time() - CLOCK_SLACK_SECONDS
-        is_it = process.pid != os.getpid() and born <= record.started_at
+        is_it = process.pid != os.getpid() and born <= held.started_at
         return is_it and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 
 
-def is_heard_again(store: Store, node: str, until: float) -> bool:
-    """Whether a worker that we can't look at goes on to say that it lives."""
+def is_heard_again(ask: Callable[[], tuple[Claim, float]], held: Claim, seconds: float) -> bool:
+    """Whether a worker that we can't look at renews its claim, which has ``seconds`` left."""
     deadline = time.monotonic() + BEATS_SECONDS
     while time.monotonic() < deadline:
-        heard = store.worker(node)
-        if heard is None:
-            return False
-        if heard[1] > until:
-            return True
         time.sleep(POLL_SECONDS)
+        now_held, left = ask()
+        if now_held != held or left > seconds:
+            return now_held == held
+        seconds = left
     return False

@@ -5,44 +5,51 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import threading
 import time
+import traceback
 import uuid
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import NoReturn
 
 import psutil
 from celery.worker import state
 
 from voicemill.errors import (
+    SettingsError,
     StoreRefusedError,
     StoreUnavailableError,
     SynthesisTimeoutError,
     VoicemillError,
     WorkerLostError,
 )
-from voicemill.queue import UNACKED_PREFIX, queue_name
+from voicemill.queue import UNACKED_PREFIX, Queue, queue_name
 from voicemill.settings import Settings
 from voicemill.store import Store
 from voicemill.workers import (
     RECYCLES_KEPT,
     ChildState,
+    Claim,
     ProcessRecord,
     RecycleRecord,
     WorkerRecord,
     child_id,
 )
+from worker.departure import Departure
 from worker.devices import Devices
 from worker.environment import PARENT, TORCH_ALLOCATOR
-from worker.exits import EXIT_ENDED, EXIT_MISCONFIGURED, EXIT_NOT_LOADED, ending
+from worker.exits import EXIT_ENDED, EXIT_MISCONFIGURED, EXIT_NOT_LOADED, EXIT_STUCK, ending
 from worker.handover import Handover, Leaver, Wish
 from worker.intake import Intake
-from worker.namesake import refuse_namesake, this_machine
+from worker.namesake import claim_name, this_machine
 from worker.patience import patiently
 from worker.recycle import Policy
 from worker.release import release, release_all
 from worker.room import Room
+from worker.watch import Finding, Watch
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +57,8 @@ LOAD_TRIES = 3
 """Children that may fail to load, before any has loaded, until the worker gives up."""
 LONGEST_BEAT_SECONDS = 1.0
 STORE_PATIENCE_SECONDS = 10.0
+WAITING_SECONDS = 3.0
+"""A message that waits for less is on its way."""
 FAREWELL_SECONDS = 10.0
 """What Celery may take for its end when no child is left: it asks a broker that may hang."""
 
@@ -65,8 +74,10 @@ class Parent:
         self.intake = Intake(queue_name(settings.engine))
         self._settings = settings
         self._store = Store.connect(settings.redis_url)
-        self._started_at = time.time()
-        self._machine = this_machine()
+        self._queue = Queue(settings)
+        self._claim = Claim(self.incarnation, os.getpid(), this_machine(), time.time())
+        limit = settings.stuck_seconds
+        self._watch = None if limit is None else Watch(limit, time.monotonic())
         self._stopping = threading.Event()
         self.any_loaded = False
         self._failed_loads = 0
@@ -77,38 +88,37 @@ class Parent:
         self._failures: dict[int, str] = {}
         """Why a slot has no child, or no successor of its child."""
         self._early: dict[int, str] = {}
+        self._farewell: list[str] = []
         self._counts: deque[tuple[str, dict[str, str], float]] = deque()
         self._heartbeat = threading.Thread(target=self._beat, name="node-heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Release what an earlier process of this node name held, and begin to say we live.
+        """Take the node name, release what an earlier process of it held, say that we live.
 
         Raises ``SettingsError`` while such a process lives, and for a policy that is none.
         """
         Policy.from_settings(self._settings)
         try:
-            patiently(STORE_PATIENCE_SECONDS, refuse_namesake, self._store, self.node)
+            patiently(STORE_PATIENCE_SECONDS, self._keep_name)
         except (StoreUnavailableError, StoreRefusedError) as error:
             logger.warning("whether %s runs already is not known: %s", self.node, error)
-        release_all(self._store, self._settings, self.node, "Its worker was replaced.")
+        # Whoever else wants the name looks whether it is kept, and this may take a while.
         self._heartbeat.start()
+        release_all(self._store, self._settings, self.node, "Its worker was replaced.")
 
     def stop(self) -> None:
         """Release what is left."""
         self._stopping.set()
         self._heartbeat.join()
         release_all(self._store, self._settings, self.node, "Its worker was stopped.")
-        try:
-            self._report_counts()
-            self._store.forget_worker(self.incarnation, self.node)
-        except (StoreUnavailableError, StoreRefusedError) as error:
-            logger.warning("the end of the worker could not be noted: %s", error)
+        self._say_goodbye()
 
     def begin_stop(self) -> None:
         """Children finish the batch in hand; those that take longer than they may are killed.
 
         So is, a little later, this process itself.
         """
+        self._watch = None
         stop_seconds = self._settings.stop_seconds
         for seconds, end in (
             (stop_seconds, self._kill_all),
@@ -132,6 +142,8 @@ class Parent:
 
         The others still have ``held`` tasks in hand.
         """
+        if self._watch is not None:
+            self._watch.turned(time.monotonic())
         self._processes = [ProcessRecord(pid, *states[pid]) for pid in states]
         self.intake.allow(takers, held)
         self.devices.watch()
@@ -222,6 +234,13 @@ class Parent:
         self._failures[slot] = failure
         logger.error("%s", failure)
 
+    def _say_goodbye(self) -> None:
+        try:
+            self._report_counts()
+            self._store.forget_worker(self.node, self._claim)
+        except (StoreUnavailableError, StoreRefusedError) as error:
+            logger.warning("the end of the worker could not be noted: %s", error)
+
     def _kill_all(self) -> None:
         pids = {one.pid for one in self._processes}
         for child in psutil.Process().children():
@@ -246,12 +265,11 @@ class Parent:
             node=self.node,
             pid=os.getpid(),
             engine=self._settings.engine,
-            started_at=self._started_at,
+            started_at=self._claim.started_at,
             processes=self._processes,
             recycles=list(self._recycles),
             failure=" ".join(self._failures.values()) or None,
-            alerts=[*self.devices.alerts, *self._early.values()],
-            machine=self._machine,
+            alerts=[*self.devices.alerts, *self._early.values(), *self._farewell],
         )
 
     def _beat(self) -> None:
@@ -265,9 +283,60 @@ class Parent:
                 return
 
     def _beat_once(self) -> None:
-        self._store.beat_worker(self.incarnation, self._record(), self._settings.lease_seconds)
+        try:
+            self._live()
+        except SettingsError as error:
+            self._leave(error.message, seconds=0.0)
         self._report_counts()
         self._end_overdue()
+        self._look()
+
+    def _live(self) -> None:
+        self._keep_name()
+        self._store.beat_worker(self.incarnation, self._record(), self._settings.lease_seconds)
+
+    def _keep_name(self) -> None:
+        claim_name(self._store, self.node, self._claim, self._settings.lease_seconds)
+
+    def _look(self) -> None:
+        watch, seconds = self._watch, self._settings.stop_seconds
+        if watch is None:
+            return
+        finding = watch.look(time.monotonic(), unheard=self._is_unheard())
+        if finding is Finding.UNHEARD:
+            logger.warning("a message waits and does not reach this worker; it subscribes again")
+            self.intake.subscribe_again()
+        elif finding is Finding.DEAF:
+            why = "a message has waited beside a free child, and did not reach this worker,"
+            self._leave(f"{why} for {watch.limit:g} s.", seconds)
+        elif finding is Finding.HUNG:
+            logger.error("what the event loop hangs in:\n%s", stack_of(threading.main_thread()))
+            self._leave(f"its event loop has not gone round for {watch.limit:g} s.", seconds)
+
+    def _is_unheard(self) -> bool:
+        if all(one.state != "ready" for one in self._processes):
+            return False
+        engine = self._settings.engine
+        late = self._store.stale_admitted(WAITING_SECONDS)
+        ids = {task.id for task in late if task.engine == engine}
+        return bool(ids and ids & self._queue.held(engine, ()))
+
+    def _leave(self, why: str, seconds: float) -> NoReturn:
+        logger.critical(
+            "the worker leaves with status %d: %s Its children have %g s for the batch in hand. "
+            "Its supervisor starts it anew; where there is none, start it.",
+            *(EXIT_STUCK, why, seconds),
+        )
+        self._farewell = [f"It leaves: {why}"]
+        pids = [one.pid for one in self._processes]
+        departure = Departure(self._store, self._settings, self.node, pids)
+        try:
+            departure.wait(seconds, meanwhile=self._live)
+        except SettingsError as error:
+            logger.critical("others have what its children hold: %s", error.message)
+        departure.end()
+        self._say_goodbye()
+        os._exit(EXIT_STUCK)
 
     def _end_overdue(self) -> None:
         grace = self._settings.cancel_grace_seconds
@@ -283,3 +352,9 @@ class Parent:
         while self._counts:
             self._store.add_metric(*self._counts[0])
             self._counts.popleft()
+
+
+def stack_of(thread: threading.Thread) -> str:
+    """Where a thread is now."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    return "".join(traceback.format_stack(frame)) if frame else "It is gone."

@@ -104,6 +104,18 @@ def test_orders_are_heard_with_the_next_heartbeat(
 
 
 @pytest.mark.usefixtures("worker")
+@pytest.mark.parametrize("order", ["recycle", "drain", "resume"])
+def test_a_child_that_still_loads_hears_no_order_and_that_is_said(
+    order: str, client: FlaskClient
+) -> None:
+    response = client.post(f"/v1/workers/{NODE}:7:43/{order}")
+    problem = response.get_json()
+    assert (response.status_code, problem["code"]) == (409, "child_loading")
+    assert "still loads" in problem["detail"]
+    assert "try again" in problem["detail"]
+
+
+@pytest.mark.usefixtures("worker")
 def test_a_drained_worker_says_so(client: FlaskClient) -> None:
     client.post(f"/v1/workers/{NODE}/drain")
 

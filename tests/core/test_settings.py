@@ -28,6 +28,7 @@ BAD: dict[Callable[[str], Any], list[str]] = {
     module.parse_seconds: [*SECONDS, "0", "off"],
     module.parse_optional_seconds: SECONDS,
     module.parse_lease: [*SECONDS, "0", "off", "0.9"],
+    module.parse_stuck: [*SECONDS, "4.9"],
     module.parse_port: ["-1", "65536", "http", "80.0"],
     module.parse_megabytes: COUNTS,
     module.parse_memory_limit: [
@@ -63,6 +64,7 @@ GOOD: dict[Callable[[str], Any], st.SearchStrategy[str]] = {
     module.parse_seconds: seconds,
     module.parse_optional_seconds: seconds | off,
     module.parse_lease: st.floats(1, 1e9).map(str),
+    module.parse_stuck: st.floats(5, 1e9).map(str) | off,
     module.parse_port: st.integers(0, 65535).map(str),
     module.parse_megabytes: whole | off,
     module.parse_memory_limit: off

@@ -8,14 +8,16 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import psutil
 import pytest
 
 from voicemill.errors import SettingsError
 from voicemill.store import Store
-from voicemill.workers import WorkerRecord
-from worker.namesake import refuse_namesake, this_machine
+from voicemill.workers import Claim
+from worker.namesake import claim_name, this_machine
 
 NODE = "celery@here"
 
@@ -30,71 +32,147 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
         made.kill()
 
 
-def beat(store: Store, pid: int, machine: str, started_at: float | None = None) -> None:
-    """What a worker says each second."""
-    at = time.time() if started_at is None else started_at
-    store.beat_worker("one", WorkerRecord(NODE, pid, "tone", at, machine=machine), 60)
+def claim(store: Store, pid: int, machine: str, started_at: float | None = None) -> Claim:
+    """What a worker that starts, or lives, says of its name."""
+    held = Claim(f"w{pid}", pid, machine, time.time() if started_at is None else started_at)
+    assert store.claim_name(NODE, held, 60)[0] == held
+    return held
 
 
-def test_nobody_of_the_name_was_heard_of(store: Store) -> None:
-    refuse_namesake(store, NODE)
-    assert store.worker(NODE) is None
+def take(store: Store) -> Claim:
+    """Claim the name for this process; gives who has it then."""
+    mine = Claim("mine", os.getpid(), this_machine(), time.time())
+    claim_name(store, NODE, mine, 60)
+    return holder(store)
+
+
+def holder(store: Store) -> Claim:
+    """Who has the name, as somebody hears who gets it from nobody."""
+    return store.claim_name(NODE, Claim("nobody", 0, "", 0.0), 60)[0]
+
+
+def test_a_name_that_nobody_has_is_taken(store: Store) -> None:
+    assert take(store).incarnation == "mine"
+
+
+def test_a_name_that_is_kept_lasts_for_another_lease(store: Store) -> None:
+    mine = Claim("mine", os.getpid(), this_machine(), time.time())
+    claim_name(store, NODE, mine, 5)
+    assert store.claim_name(NODE, Claim("nobody", 0, "", 0.0), 5)[1] <= 5
+    claim_name(store, NODE, mine, 60)
+    assert store.claim_name(NODE, Claim("nobody", 0, "", 0.0), 5)[1] > 50
 
 
 def test_one_that_runs_on_this_machine_is_named(
     store: Store, process: subprocess.Popen[bytes]
 ) -> None:
-    beat(store, process.pid, this_machine())
+    held = claim(store, process.pid, this_machine())
     with pytest.raises(SettingsError, match=rf"{NODE} runs already, as process {process.pid}\."):
-        refuse_namesake(store, NODE)
+        take(store)
+    assert holder(store) == held
 
 
 def test_one_that_was_killed_is_replaced_at_once(
     store: Store, process: subprocess.Popen[bytes]
 ) -> None:
-    beat(store, process.pid, this_machine())
+    claim(store, process.pid, this_machine())
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE
-    refuse_namesake(store, NODE)
+    assert take(store).incarnation == "mine"
+
+
+def test_one_that_is_gone_is_replaced_at_once(
+    store: Store, process: subprocess.Popen[bytes]
+) -> None:
+    claim(store, process.pid, this_machine())
+    process.kill()
     process.wait()
-    refuse_namesake(store, NODE)
+    assert take(store).incarnation == "mine"
 
 
 def test_a_later_process_of_its_pid_is_another(
     store: Store, process: subprocess.Popen[bytes]
 ) -> None:
     born = psutil.Process(process.pid).create_time()
-    beat(store, process.pid, this_machine(), started_at=born - 60)
-    refuse_namesake(store, NODE)
+    claim(store, process.pid, this_machine(), started_at=born - 60)
+    assert take(store).incarnation == "mine"
 
 
 def test_its_own_pid_is_that_of_the_container_before(store: Store) -> None:
-    beat(store, os.getpid(), this_machine())
-    refuse_namesake(store, NODE)
+    claim(store, os.getpid(), this_machine())
+    assert take(store).incarnation == "mine"
 
 
 def test_one_elsewhere_is_alive_when_it_is_heard_again(store: Store) -> None:
-    beat(store, os.getpid(), "elsewhere")
+    held = claim(store, os.getpid(), "elsewhere")
     stopping = threading.Event()
 
     def go_on() -> None:
         while not stopping.wait(0.05):
-            beat(store, os.getpid(), "elsewhere")
+            store.claim_name(NODE, held, 60)
 
     thread = threading.Thread(target=go_on)
     thread.start()
     try:
         with pytest.raises(SettingsError, match="runs already"):
-            refuse_namesake(store, NODE)
+            take(store)
     finally:
         stopping.set()
         thread.join()
+    assert holder(store) == held
 
 
 def test_one_elsewhere_that_is_silent_is_gone(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("worker.namesake.BEATS_SECONDS", 0.3)
-    beat(store, os.getpid(), "elsewhere")
-    refuse_namesake(store, NODE)
+    claim(store, os.getpid(), "elsewhere")
+    assert take(store).incarnation == "mine"
+
+
+def test_one_elsewhere_that_ends_meanwhile_leaves_the_name(store: Store) -> None:
+    held = claim(store, os.getpid(), "elsewhere")
+    ending = threading.Timer(0.15, store.forget_worker, (NODE, held))
+    ending.start()
+    assert take(store).incarnation == "mine"
+    ending.join()
+
+
+def test_one_that_lost_its_name_takes_nothing_from_its_heir_when_it_ends(store: Store) -> None:
+    before = claim(store, os.getpid(), this_machine())
+    heir = take(store)
+    store.forget_worker(NODE, before)
+    assert holder(store) == heir
+
+
+@pytest.mark.parametrize("of_the_dead", [False, True])
+def test_of_many_that_start_at_the_same_time_one_gets_the_name(
+    of_the_dead: bool, store: Store
+) -> None:
+    command = [sys.executable, "-S", "-c", "input()"]
+    with ExitStack() as running:
+        many = []
+        for _ in range(6):
+            one = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+            running.enter_context(one)
+            running.callback(one.kill)
+            many.append(Claim(f"w{one.pid}", one.pid, this_machine(), time.time()))
+        for _ in range(20):
+            store.forget_worker(NODE, holder(store))
+            if of_the_dead:
+                claim(store, 2**22 + 1, this_machine())
+            start = threading.Barrier(len(many))
+
+            def begins(mine: Claim, start: threading.Barrier = start) -> bool:
+                start.wait()
+                try:
+                    claim_name(store, NODE, mine, 60)
+                except SettingsError:
+                    return False
+                return True
+
+            with ThreadPoolExecutor(len(many)) as pool:
+                began = list(pool.map(begins, many))
+            assert sum(began) == 1
+            assert holder(store) == many[began.index(True)]

@@ -46,6 +46,7 @@ from voicemill.errors.outputs import (
 )
 from voicemill.errors.requests import (
     AudioGoneError,
+    ChildLoadingError,
     DataRemovedError,
     ItemNotFoundError,
     JobActiveError,
@@ -82,6 +83,7 @@ from voicemill.errors.synthesis import (
 __all__ = [
     "AccessDeniedError",
     "AudioGoneError",
+    "ChildLoadingError",
     "ConcatenationError",
     "DataRemovedError",
     "DiskFullError",

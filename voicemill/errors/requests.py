@@ -37,6 +37,15 @@ class WorkerNotFoundError(RequestError):
     http_status = 404
 
 
+class ChildLoadingError(RequestError):
+    """The child still loads its engine; it hears orders once it has."""
+
+    code = "child_loading"
+    title = "The child still loads"
+    http_status = 409
+    retryable = True
+
+
 class ItemNotFoundError(RequestError):
     """The job has no item with this custom_id."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from voicemill.costs import DECAY, CostModel, Observations
@@ -12,10 +12,12 @@ from voicemill.store.connection import Connection, key, translated
 from voicemill.voices import Capabilities
 from voicemill.workers import (
     ChildRecord,
+    Claim,
     Order,
     Orders,
     WorkerRecord,
     child_from_record,
+    claim_from_record,
     worker_from_record,
 )
 
@@ -66,23 +68,28 @@ class FleetStore(Connection):
         """A worker's parent lives; ``incarnation`` is unique to its process."""
         self.run("worker_beat", incarnation, worker.node, lease_seconds, to_json(worker))
 
-    def forget_worker(self, incarnation: str, node: str) -> None:
-        """A worker's parent has ended in good order."""
-        with translated(), self._redis.pipeline() as pipeline:
-            pipeline.zrem(key("nodes"), incarnation)
-            pipeline.zrem(key("workers"), node)
-            pipeline.delete(key("worker", node))
-            pipeline.execute()
+    def claim_name(
+        self, node: str, claim: Claim, lease_seconds: float, *, instead_of: Claim | None = None
+    ) -> tuple[Claim, float]:
+        """Take a node name, or keep it; gives who has it then, and for how many seconds.
 
-    def worker(self, node: str) -> tuple[WorkerRecord, float] | None:
-        """What a worker said last, and until when that counts (seconds since the epoch)."""
-        with translated(), self._redis.pipeline() as pipeline:
-            pipeline.get(key("worker", node))
-            pipeline.zscore(key("workers"), node)
-            record, until = pipeline.execute()
-        if record is None or until is None:
-            return None
-        return worker_from_record(json.loads(record)), until
+        It is taken from nobody but ``instead_of``.
+        """
+        stale = to_json(instead_of) if instead_of else ""
+        held, seconds = self.run("claim_name", node, to_json(claim), lease_seconds, stale)
+        return claim_from_record(json.loads(held)), float(seconds)
+
+    def forget_worker(self, node: str, claim: Claim) -> None:
+        """A worker's parent ends in good order."""
+        self.run("worker_gone", claim.incarnation, node, to_json(claim))
+
+    def busy_children(self, children: Sequence[str]) -> list[str]:
+        """Those of these children that hold a running task."""
+        if not children:
+            return []
+        with translated():
+            tasks = self._redis.hmget(key("child_tasks"), children)
+        return [child for child, task in zip(children, tasks, strict=True) if task]
 
     def live_nodes(self) -> set[str]:
         """Incarnations of the workers that are alive."""
@@ -176,7 +183,7 @@ class FleetStore(Connection):
         return [read_sample(name.decode(), float(value)) for name, value in counters.items()]
 
 
-def to_json(record: ChildRecord | WorkerRecord) -> str:
+def to_json(record: ChildRecord | WorkerRecord | Claim) -> str:
     """A record as it is stored."""
     return json.dumps({"schema": SCHEMA, **asdict(record)})
 
