@@ -92,7 +92,8 @@ class Claim:
     pid: int
     machine: str
     """Where its pid means something."""
-    started_at: float
+    born: float
+    """What tells it from other processes of its pid."""
 
 
 @dataclass(frozen=True, slots=True)

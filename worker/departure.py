@@ -23,7 +23,7 @@ KILL_SECONDS = 5.0
 
 
 class Departure:
-    """Leases, results and files of a batch are its child's own business, so it may end its batch."""
+    """Leases, results and files are a child's own business, so it may end its batch."""
 
     def __init__(self, store: Store, settings: Settings, node: str, pids: Sequence[int]) -> None:
         self._store = store

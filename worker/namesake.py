@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
-
 from voicemill.errors import SettingsError
 from voicemill.store import Store
 from voicemill.workers import Claim
@@ -17,17 +15,20 @@ from voicemill.workers import Claim
 BEATS_SECONDS = 3.0
 """A worker that lives is heard of within this time."""
 POLL_SECONDS = 0.1
-CLOCK_SLACK_SECONDS = 5.0
-"""By how much the kernel's account of a process's start may be off."""
+START_FIELD = 18
+"""Of /proc/PID/stat behind the state: ticks from the machine's start to the process's (proc(5))."""
 
 
 def this_machine() -> str:
-    """What a process id is unique in: one boot of one machine, and there one pid namespace."""
+    """What a process id is unique in: one boot of one machine, and there one pid namespace.
+
+    Where processes can't be looked at, each is a machine of its own.
+    """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
-        return platform.node()
+        return f"{platform.node()} {os.getpid()}"
 
 
 def claim_name(store: Store, node: str, mine: Claim, lease_seconds: float) -> None:
@@ -42,7 +43,7 @@ def claim_name(store: Store, node: str, mine: Claim, lease_seconds: float) -> No
     held, seconds = ask()
     while held != mine:
         is_here = held.machine == mine.machine
-        if is_running(held) if is_here else is_heard_again(ask, held, seconds):
+        if born_at(held.pid) == held.born if is_here else is_heard_again(ask, held, seconds):
             raise SettingsError(
                 f"A worker named {node} runs already, as process {held.pid}. Give this one another "
                 "name (celery worker -n NAME@%h), or stop that one first."
@@ -50,15 +51,13 @@ def claim_name(store: Store, node: str, mine: Claim, lease_seconds: float) -> No
         held, seconds = ask(held)
 
 
-def is_running(held: Claim) -> bool:
-    """Whether the process of a worker of this machine is there, and is no later one of its pid."""
+def born_at(pid: int) -> float | None:
+    """When a process of this machine began, by a clock that nobody sets; nothing for a dead one."""
     try:
-        process = psutil.Process(held.pid)
-        born = process.create_time() - CLOCK_SLACK_SECONDS
-        is_it = process.pid != os.getpid() and born <= held.started_at
-        return is_it and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+        state, *rest = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if state == "Z" else float(rest[START_FIELD])
 
 
 def is_heard_again(ask: Callable[[], tuple[Claim, float]], held: Claim, seconds: float) -> bool:

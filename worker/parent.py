@@ -44,7 +44,7 @@ from worker.environment import PARENT, TORCH_ALLOCATOR
 from worker.exits import EXIT_ENDED, EXIT_MISCONFIGURED, EXIT_NOT_LOADED, EXIT_STUCK, ending
 from worker.handover import Handover, Leaver, Wish
 from worker.intake import Intake
-from worker.namesake import claim_name, this_machine
+from worker.namesake import born_at, claim_name, this_machine
 from worker.patience import patiently
 from worker.recycle import Policy
 from worker.release import release, release_all
@@ -75,7 +75,9 @@ class Parent:
         self._settings = settings
         self._store = Store.connect(settings.redis_url)
         self._queue = Queue(settings)
-        self._claim = Claim(self.incarnation, os.getpid(), this_machine(), time.time())
+        self._started_at = time.time()
+        born = born_at(os.getpid()) or 0.0
+        self._claim = Claim(self.incarnation, os.getpid(), this_machine(), born)
         limit = settings.stuck_seconds
         self._watch = None if limit is None else Watch(limit, time.monotonic())
         self._stopping = threading.Event()
@@ -265,7 +267,7 @@ class Parent:
             node=self.node,
             pid=os.getpid(),
             engine=self._settings.engine,
-            started_at=self._claim.started_at,
+            started_at=self._started_at,
             processes=self._processes,
             recycles=list(self._recycles),
             failure=" ".join(self._failures.values()) or None,

@@ -6,10 +6,10 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -17,9 +17,12 @@ import pytest
 from voicemill.errors import SettingsError
 from voicemill.store import Store
 from voicemill.workers import Claim
-from worker.namesake import claim_name, this_machine
+from worker.namesake import born_at, claim_name, this_machine
 
 NODE = "celery@here"
+MINE = Claim("mine", os.getpid(), this_machine(), born_at(os.getpid()) or 0.0)
+NOBODY = Claim("nobody", 0, "", 0.0)
+ELSEWHERE = replace(MINE, incarnation="other", machine="elsewhere")
 
 
 @pytest.fixture
@@ -32,41 +35,45 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
         made.kill()
 
 
-def claim(store: Store, pid: int, machine: str, started_at: float | None = None) -> Claim:
-    """What a worker that starts, or lives, says of its name."""
-    held = Claim(f"w{pid}", pid, machine, time.time() if started_at is None else started_at)
+def claim_of(pid: int) -> Claim:
+    """What the worker in a process of this machine says of itself."""
+    born = born_at(pid)
+    assert born is not None
+    return Claim(f"w{pid}", pid, this_machine(), born)
+
+
+def has(store: Store, held: Claim) -> Claim:
+    """Let somebody have the name."""
     assert store.claim_name(NODE, held, 60)[0] == held
     return held
 
 
 def take(store: Store) -> Claim:
     """Claim the name for this process; gives who has it then."""
-    mine = Claim("mine", os.getpid(), this_machine(), time.time())
-    claim_name(store, NODE, mine, 60)
+    claim_name(store, NODE, MINE, 60)
     return holder(store)
 
 
 def holder(store: Store) -> Claim:
     """Who has the name, as somebody hears who gets it from nobody."""
-    return store.claim_name(NODE, Claim("nobody", 0, "", 0.0), 60)[0]
+    return store.claim_name(NODE, NOBODY, 60)[0]
 
 
 def test_a_name_that_nobody_has_is_taken(store: Store) -> None:
-    assert take(store).incarnation == "mine"
+    assert take(store) == MINE
 
 
 def test_a_name_that_is_kept_lasts_for_another_lease(store: Store) -> None:
-    mine = Claim("mine", os.getpid(), this_machine(), time.time())
-    claim_name(store, NODE, mine, 5)
-    assert store.claim_name(NODE, Claim("nobody", 0, "", 0.0), 5)[1] <= 5
-    claim_name(store, NODE, mine, 60)
-    assert store.claim_name(NODE, Claim("nobody", 0, "", 0.0), 5)[1] > 50
+    claim_name(store, NODE, MINE, 5)
+    assert store.claim_name(NODE, NOBODY, 5)[1] <= 5
+    claim_name(store, NODE, MINE, 60)
+    assert store.claim_name(NODE, NOBODY, 5)[1] > 50
 
 
 def test_one_that_runs_on_this_machine_is_named(
     store: Store, process: subprocess.Popen[bytes]
 ) -> None:
-    held = claim(store, process.pid, this_machine())
+    held = has(store, claim_of(process.pid))
     with pytest.raises(SettingsError, match=rf"{NODE} runs already, as process {process.pid}\."):
         take(store)
     assert holder(store) == held
@@ -75,37 +82,37 @@ def test_one_that_runs_on_this_machine_is_named(
 def test_one_that_was_killed_is_replaced_at_once(
     store: Store, process: subprocess.Popen[bytes]
 ) -> None:
-    claim(store, process.pid, this_machine())
+    has(store, claim_of(process.pid))
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE
-    assert take(store).incarnation == "mine"
+    assert take(store) == MINE
 
 
 def test_one_that_is_gone_is_replaced_at_once(
     store: Store, process: subprocess.Popen[bytes]
 ) -> None:
-    claim(store, process.pid, this_machine())
+    has(store, claim_of(process.pid))
     process.kill()
     process.wait()
-    assert take(store).incarnation == "mine"
+    assert take(store) == MINE
 
 
 def test_a_later_process_of_its_pid_is_another(
     store: Store, process: subprocess.Popen[bytes]
 ) -> None:
-    born = psutil.Process(process.pid).create_time()
-    claim(store, process.pid, this_machine(), started_at=born - 60)
-    assert take(store).incarnation == "mine"
+    later = claim_of(process.pid)
+    has(store, replace(later, born=later.born - 1))
+    assert take(store) == MINE
 
 
 def test_its_own_pid_is_that_of_the_container_before(store: Store) -> None:
-    claim(store, os.getpid(), this_machine())
-    assert take(store).incarnation == "mine"
+    has(store, replace(MINE, incarnation="before", born=MINE.born - 1))
+    assert take(store) == MINE
 
 
 def test_one_elsewhere_is_alive_when_it_is_heard_again(store: Store) -> None:
-    held = claim(store, os.getpid(), "elsewhere")
+    held = has(store, ELSEWHERE)
     stopping = threading.Event()
 
     def go_on() -> None:
@@ -127,20 +134,20 @@ def test_one_elsewhere_that_is_silent_is_gone(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("worker.namesake.BEATS_SECONDS", 0.3)
-    claim(store, os.getpid(), "elsewhere")
-    assert take(store).incarnation == "mine"
+    has(store, ELSEWHERE)
+    assert take(store) == MINE
 
 
 def test_one_elsewhere_that_ends_meanwhile_leaves_the_name(store: Store) -> None:
-    held = claim(store, os.getpid(), "elsewhere")
+    held = has(store, ELSEWHERE)
     ending = threading.Timer(0.15, store.forget_worker, (NODE, held))
     ending.start()
-    assert take(store).incarnation == "mine"
+    assert take(store) == MINE
     ending.join()
 
 
 def test_one_that_lost_its_name_takes_nothing_from_its_heir_when_it_ends(store: Store) -> None:
-    before = claim(store, os.getpid(), this_machine())
+    before = has(store, replace(MINE, incarnation="before", born=0.0))
     heir = take(store)
     store.forget_worker(NODE, before)
     assert holder(store) == heir
@@ -157,11 +164,11 @@ def test_of_many_that_start_at_the_same_time_one_gets_the_name(
             one = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
             running.enter_context(one)
             running.callback(one.kill)
-            many.append(Claim(f"w{one.pid}", one.pid, this_machine(), time.time()))
+            many.append(claim_of(one.pid))
         for _ in range(20):
             store.forget_worker(NODE, holder(store))
             if of_the_dead:
-                claim(store, 2**22 + 1, this_machine())
+                has(store, replace(MINE, incarnation="dead", pid=2**22 + 1))
             start = threading.Barrier(len(many))
 
             def begins(mine: Claim, start: threading.Barrier = start) -> bool:
