@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,3 +88,54 @@ def test_a_child_that_was_frozen_for_longer_than_its_lease_publishes_nothing(
         files = [str(path) for path in tmp_path.rglob("*.wav")]
         assert files == [item.audio.audio_path]
         assert frozen.is_running()
+
+
+def in_hand(worker: SoloWorker, job_id: str) -> set[int]:
+    """Items that are being spoken."""
+    items = worker.store.items(job_id)
+    return {one.input.index for one in items if one.status is ItemStatus.IN_PROGRESS}
+
+
+def outlive(
+    server: Valkey, folder: Path, *, away_seconds: float, lease_seconds: float, attempts: int
+) -> None:
+    """Redis goes away while two batches run; ``attempts`` of those are made in all."""
+    env = {"VOICEMILL_LEASE_SECONDS": str(lease_seconds), "VOICEMILL_WORKERS": "2"}
+    with SoloWorker(server.url, folder, **env) as worker:
+        worker.wait_until("two children", lambda: len(worker.processes("ready")) == 2)
+        children = {one.pid for one in worker.processes()}
+        job_id = worker.submit(*[TWO_SECONDS] * 4)
+        worker.wait_until("two in hand", lambda: len(in_hand(worker, job_id)) == 2)
+        held = in_hand(worker, job_id)
+        server.stop()
+        threading.Event().wait(away_seconds)
+        server.start()
+        items = worker.wait_for(job_id, 60 + away_seconds)
+        assert {one.status for one in items} == {ItemStatus.SUCCEEDED}
+        tries = {one.input.index: one.attempts for one in items}
+        assert tries == {index: attempts if index in held else 1 for index in range(4)}
+        files = {path.name for path in folder.rglob("*.wav")}
+        recorded = {Path(one.audio.audio_path).name for one in items if one.audio is not None}
+        assert recorded <= files
+        given_up = files - recorded
+        assert len(given_up) == (attempts - 1) * len(held), "the sweep removes what was given up"
+        worker.wait_until(
+            "the same children", lambda: {one.pid for one in worker.processes("ready")} == children
+        )
+        assert worker.stop() == 0
+
+
+@pytest.mark.parametrize(("lease_seconds", "attempts"), [(30, 1), (2, 2)])
+def test_what_is_spoken_while_redis_is_away_is_recorded_or_given_up_by_its_lease(
+    lease_seconds: float, attempts: int, own_valkey: Valkey, tmp_path: Path
+) -> None:
+    outlive(own_valkey, tmp_path, away_seconds=10, lease_seconds=lease_seconds, attempts=attempts)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("lease_seconds", "attempts"), [(120, 1), (10, 2)])
+def test_a_minute_without_redis_needs_no_restart_by_hand(
+    lease_seconds: float, attempts: int, own_valkey: Valkey, tmp_path: Path
+) -> None:
+    outlive(own_valkey, tmp_path, away_seconds=60, lease_seconds=lease_seconds, attempts=attempts)

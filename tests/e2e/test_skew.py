@@ -1,0 +1,147 @@
+"""Nodes whose wall clocks are hours apart agree on leases and deadlines, which go by Redis's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from tests.e2e.solo import SoloWorker, assert_each_spoken_once
+from tests.e2e.stack import ROOT
+from tests.support import TONE, free_port, wait_until
+from voicemill.jobs import ItemStatus
+from voicemill.store import Store
+
+pytestmark = pytest.mark.full
+
+HOUR = 3600
+LEASE_SECONDS = 2.0
+LONG = "{tone:seconds=6} Three times as long as a lease."
+SOURCE = Path(__file__).with_name("clock.c")
+
+Clock = Callable[[int], dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+def clock(tmp_path_factory: pytest.TempPathFactory) -> Clock:
+    """The environment of a process whose wall clock is so many seconds ahead."""
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        if os.environ.get("CI"):
+            pytest.fail("The clock that is ahead needs gcc, and CI has to have it.")
+        pytest.skip("no gcc to compile the clock with")
+    library = tmp_path_factory.mktemp("clock") / "clock.so"
+    flags = ("-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror")
+    subprocess.run([gcc, *flags, "-o", str(library), str(SOURCE), "-ldl"], check=True)
+    return lambda seconds: {"LD_PRELOAD": str(library), "SKEW_SECONDS": str(seconds)}
+
+
+@contextmanager
+def process(log: Path, *arguments: str, **env: str) -> Iterator[None]:
+    """A Python process of the stack."""
+    with log.open("wb") as file:
+        started = subprocess.Popen(
+            [sys.executable, "-m", *arguments],
+            env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+            cwd=ROOT,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield
+        assert started.poll() is None, log.read_text()
+    finally:
+        started.terminate()
+        started.wait(30)
+
+
+def settings_of(redis_url: str, folder: Path) -> dict[str, str]:
+    """The environment of a part."""
+    return {
+        "VOICEMILL_REDIS_URL": redis_url,
+        "VOICEMILL_HOME": str(folder),
+        "VOICEMILL_ENGINE": "tone",
+        "VOICEMILL_LEASE_SECONDS": str(LEASE_SECONDS),
+    }
+
+
+@pytest.mark.parametrize("hours", [2, -2])
+def test_a_worker_and_a_clerk_with_another_clock_take_nothing_from_others_and_lose_nothing(
+    hours: int, clock: Clock, redis_url: str, tmp_path: Path
+) -> None:
+    for name in ("right", "wrong"):
+        (tmp_path / name).mkdir()
+    skewed = clock(hours * HOUR)
+    # What it sweeps goes by the clock of the folder, which is this machine's.
+    clerk = {**settings_of(redis_url, tmp_path), **skewed, "VOICEMILL_SWEEP_SECONDS": "100000"}
+    lease = {"VOICEMILL_LEASE_SECONDS": str(LEASE_SECONDS)}
+    with (
+        SoloWorker(redis_url, tmp_path / "right", **lease) as right,
+        SoloWorker(redis_url, tmp_path / "wrong", **lease, **skewed) as wrong,
+        process(tmp_path / "clerk.log", "worker.clerk", **clerk),
+    ):
+        apart = wrong.record.started_at - psutil.Process(wrong.pid).create_time()
+        assert apart == pytest.approx(hours * HOUR, abs=60), "the clock is another"
+        job_id = right.submit(LONG, LONG)
+        for worker in (right, wrong):
+            worker.wait_until("a batch in hand", lambda worker=worker: worker.processes("busy"))
+        items = right.wait_for(job_id)
+        assert_each_spoken_once(items)
+        for worker in (right, wrong):
+            (child,) = (c for c in worker.store.snapshot().children if c["node"] == worker.node)
+            assert child["items"] == 1, "each spoke one"
+        wrong_pid = wrong.pid
+        wrong.__exit__()
+        lost = right.submit(LONG)
+        assert_each_spoken_once(right.wait_for(lost))
+        assert wrong_pid not in {one["pid"] for one in right.store.snapshot().workers}
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_deadline_that_an_api_with_another_clock_sets_is_kept_to_the_second(
+    hours: int, clock: Clock, redis_url: str, tmp_path: Path
+) -> None:
+    store = Store.connect(redis_url)
+    store.publish_engine(TONE)
+    part, port = settings_of(redis_url, tmp_path), free_port()
+    address = ("--bind", f"127.0.0.1:{port}", "--no-control-socket", "api.wsgi:app")
+    url = f"http://127.0.0.1:{port}"
+    api = {**part, **clock(hours * HOUR), "VOICEMILL_FREE_SPACE_FLOOR_MB": "off"}
+    with (
+        process(tmp_path / "api.log", "gunicorn", "--worker-class", "gthread", *address, **api),
+        process(tmp_path / "clerk.log", "worker.clerk", **part, **clock(-hours * HOUR)),
+        httpx.Client(base_url=url, trust_env=False, timeout=30) as client,
+    ):
+        wait_until(lambda: is_up(client), 60, "the API")
+        wait_until(lambda: store.snapshot().clerks == 1, 30, "the clerk")
+        began = time.monotonic()
+        made = client.post(
+            "/v1/jobs", json={"inputs": [{"input": "Hello."}], "deadline_seconds": 5}
+        ).json()
+        assert made["expires_at"] == pytest.approx(time.time() + 5, abs=2)
+        wait_until(
+            lambda: client.get(f"/v1/jobs/{made['id']}").json()["status"] == "expired",
+            20,
+            "the deadline",
+        )
+        assert 4.9 < time.monotonic() - began < 8
+    (item,) = store.items(made["id"])
+    assert (item.status, item.attempts) == (ItemStatus.EXPIRED, 0)
+    store.close()
+
+
+def is_up(client: httpx.Client) -> bool:
+    """Whether the API answers."""
+    try:
+        return client.get("/healthz").status_code == 200
+    except httpx.ConnectError:
+        return False
