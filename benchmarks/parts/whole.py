@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @contextmanager
-def whole_stack(home: Path, engine: str, workers: int, *flags: str) -> Iterator[str]:
+def whole_stack(home: Path, engine: str, workers: int, *flags: str, **env: str) -> Iterator[str]:
     """Gives the URL of its API once it is ready."""
     process = subprocess.Popen(
         [
@@ -25,6 +26,7 @@ def whole_stack(home: Path, engine: str, workers: int, *flags: str) -> Iterator[
         stderr=subprocess.DEVNULL,
         text=True,
         cwd=ROOT,
+        env={**os.environ, **env},  # noqa: TID251
     )
     assert process.stdout is not None
     try:
