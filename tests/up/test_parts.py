@@ -22,7 +22,7 @@ from scripts.stack.parts import (
 )
 from scripts.stack.supervisor import RestartPolicy
 from voicemill.settings import Settings
-from worker.process import EXIT_MISCONFIGURED, EXIT_NOT_LOADED
+from worker.exits import EXIT_MISCONFIGURED, EXIT_NOT_LOADED, EXIT_STUCK
 
 SECRET = "very-secret"
 
@@ -75,6 +75,11 @@ def test_the_worker_has_the_wanted_children_and_more_time_than_it_promises(
     assert part.stop_seconds > settings.stop_seconds
     assert part.hopeless_status == EXIT_NOT_LOADED
     assert part.misconfigured_status == EXIT_MISCONFIGURED
+
+
+def test_a_worker_that_left_because_it_was_stuck_is_started_again(settings: Settings) -> None:
+    part = worker_part(settings, {})
+    assert EXIT_STUCK not in {part.hopeless_status, part.misconfigured_status}
 
 
 def test_the_node_name_is_the_same_at_each_start_and_another_for_another_home() -> None:
