@@ -63,6 +63,11 @@ class Watched:
         """Items that are being spoken."""
         return {item.input.index for item in self._items() if item.status == "in_progress"}
 
+    def ended(self) -> set[int]:
+        """Items that were spoken at their first attempt."""
+        items = self._items()
+        return {one.input.index for one in items if one.completed_at and one.attempts == 1}
+
     def kill(self, part: str) -> None:
         """End a process at once: a child that speaks, or a part by its name."""
         if part == "child":
@@ -85,16 +90,21 @@ def seconds_to_go_on(watched: Watched, part: str, kill: Callable[[], None]) -> f
     wait_until(lambda: answers(watched.is_at_work), "children at work")
     before, in_hand = watched.begun(), watched.in_hand()
 
+    def is_too_late() -> bool:
+        return part in BEGUN_AGAIN and in_hand <= watched.ended()
+
     def goes_on() -> bool:
         now = watched.begun()
         if part in BEGUN_AGAIN:
-            return any(now[index] > before[index] for index in in_hand)
+            return any(now[index] > before[index] for index in in_hand) or is_too_late()
         return now.keys() > before.keys()
 
     kill()
     began = time.monotonic()
     wait_until(lambda: answers(goes_on), f"work after the end of {part}")
-    return time.monotonic() - began
+    seconds = time.monotonic() - began
+    # It may have ended its item just before: then nothing is begun again.
+    return seconds_to_go_on(watched, part, kill) if is_too_late() else seconds
 
 
 def seconds_without_node(home: Path) -> float:

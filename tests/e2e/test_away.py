@@ -104,7 +104,7 @@ def outlive(
     with SoloWorker(server.url, folder, **env) as worker:
         worker.wait_until("two children", lambda: len(worker.processes("ready")) == 2)
         children = {one.pid for one in worker.processes()}
-        job_id = worker.submit(*[TWO_SECONDS] * 4)
+        job_id = worker.submit(*(f"{TWO_SECONDS} Number {number}." for number in range(4)))
         worker.wait_until("two in hand", lambda: len(in_hand(worker, job_id)) == 2)
         held = in_hand(worker, job_id)
         server.stop()

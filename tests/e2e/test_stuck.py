@@ -123,7 +123,7 @@ def test_a_worker_that_hears_no_message_leaves(worker: SoloWorker, redis_url: st
 
 def test_a_worker_that_is_busy_all_the_time_is_not_called_stuck(worker: SoloWorker) -> None:
     pid = worker.record.pid
-    job_id = worker.submit(*["{tone:seconds=1} A second."] * int(3 * STUCK_SECONDS))
+    job_id = worker.submit(*(f"{{tone:seconds=1}} Line {number}." for number in range(12)))
     assert_each_spoken_once(worker.wait_for(job_id))
     assert worker.record.pid == pid
     assert "it subscribes again" not in worker.log
