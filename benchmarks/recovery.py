@@ -24,7 +24,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from itertools import count
 from pathlib import Path
 
 from benchmarks.parts.stack import QUIET, print_machine, process, wait_until
@@ -109,8 +108,9 @@ def seconds_to_go_on(watched: Watched, part: str, kill: Callable[[], None]) -> f
     return seconds if part not in BEGUN_AGAIN or is_begun_again() else None
 
 
-def seconds_without_node(home: Path) -> float | None:
+def seconds_without_node(folder: Path) -> float | None:
     """From the end of a node until its work goes on at another; nothing, as above."""
+    home = Path(tempfile.mkdtemp(dir=folder)) / "home"
     env = {**ONE_ITEM_BATCHES, "VOICEMILL_LEASE_SECONDS": str(NODE_LEASE_SECONDS)}
     celery = (sys.executable, "-m", "celery", "-A", "worker.app", "worker", "-n", "lost@%h", *QUIET)
     with ExitStack() as parts:
@@ -169,8 +169,7 @@ def main() -> int:
                     kill = partial(watched.kill, part)
                     found[part].append(in_time(partial(seconds_to_go_on, watched, part, kill)))
         with tempfile.TemporaryDirectory(prefix="voicemill-bench-") as name:
-            homes = (Path(name) / f"home-{number}" for number in count())
-            found["node"].append(in_time(lambda homes=homes: seconds_without_node(next(homes))))
+            found["node"].append(in_time(partial(seconds_without_node, Path(name))))
     print(f"\n{'killed':10}{'median s':>10}{'most s':>10}")
     for part, seconds in found.items():
         note = f"   (its lease: {NODE_LEASE_SECONDS} s)" if part == "node" else ""

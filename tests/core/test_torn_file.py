@@ -24,8 +24,8 @@ ERROR = ItemError("synthesis_failed", "It failed.", False)
 LEASE_SECONDS = 600.0
 BLOCK = b"*1\r\n$5\r\nMULTI"
 """With this a transition begins in the file."""
-STEPS = ("admit", *("start", "begin", "succeed", "close"), *("start", "begin", "fail", "close"))
-STEPS += ("cancel",)
+TASKS = (("start", "begin", "succeed", "close"), ("start", "begin", "fail", "close"))
+STEPS = ("admit", *TASKS[0], *TASKS[1], "cancel")
 """The second ``start`` and all behind it are of the second task."""
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -93,7 +94,7 @@ def test_a_worker_and_a_clerk_with_other_clocks_take_nothing_from_others_and_los
         job_id = begin(right, "One.", "Another.")
         assert_each_spoken_once(right.wait_for(job_id))
         for worker in (right, wrong):
-            worker.wait_until("its one item", lambda worker=worker: items_of(worker) == 1)
+            worker.wait_until("its one item", partial(has_spoken_one, worker))
         job_id = begin(right, "A third.", "A fourth.")
         wrong.__exit__()
         assert sorted(one.attempts for one in right.wait_for(job_id)) == [1, 2]
@@ -110,11 +111,10 @@ def begin(worker: SoloWorker, *texts: str) -> str:
     return job_id
 
 
-def items_of(worker: SoloWorker) -> int:
-    """What the only child of a worker says that it has spoken."""
+def has_spoken_one(worker: SoloWorker) -> bool:
+    """Whether the only child of a worker says so."""
     (child,) = (c for c in worker.store.snapshot().children if c["node"] == worker.node)
-    items: int = child["items"]
-    return items
+    return bool(child["items"] == 1)
 
 
 def test_a_deadline_that_an_api_with_another_clock_sets_is_kept_to_the_second(

@@ -17,7 +17,7 @@ from worker.exits import EXIT_STUCK
 pytestmark = pytest.mark.full
 
 STUCK_SECONDS = 5.0
-LONG = "{tone:seconds=12} Longer than the worker looks on."
+LONG = "{tone:seconds=14} Longer than the worker looks on."
 
 
 def broken(redis_url: str, folder: Path, **env: str) -> SoloWorker:
@@ -65,6 +65,7 @@ def test_a_worker_whose_loop_hangs_leaves_when_its_child_has_finished(
     tell(worker, redis_url, "hang_the_loop")
     worker.wait_until("what it says", lambda: "It leaves: " in " ".join(worker.record.alerts))
     assert "event loop has not gone round for 5 s" in worker.record.alerts[-1]
+    worker.wait_until("no slot", lambda: worker.store.snapshot().slots == {"tone": 0})
     assert worker.store.items(job_id)[0].status is ItemStatus.IN_PROGRESS
     wait_for_its_end(worker)
     assert "in hang_the_loop" in worker.log, "where it hangs"

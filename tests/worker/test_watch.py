@@ -13,7 +13,7 @@ def findings(
     watch: Watch, seconds: range, *, turns: bool = True, unheard: bool = False
 ) -> dict[int, Finding]:
     """A look a second; what was found that is not well, by second."""
-    found = {}
+    found: dict[int, Finding] = {}
     for now in seconds:
         if turns:
             watch.turned(now)
