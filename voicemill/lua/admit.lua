@@ -2,6 +2,7 @@
 -- by priority, of the fairness key that has had least, oldest job first.
 -- ARGV: engine, a, b (seconds = a + b * characters), seconds per batch, slots to keep for interactive
 -- work, lead seconds, task id... Returns [task, estimated seconds, class]...
+-- uses: costs, queues
 local engine, a, b, budget = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local MOST_ITEMS = 64
 local at = stamp()

@@ -2,6 +2,7 @@
 -- ARGV: task, token, index, outcome (succeeded, failed, returned, cancelled), body (JSON), max attempts,
 -- retry seconds and, to succeed: decay of costs, job, "cached" where nothing was spoken, and the first
 -- item that is to sound the same or ""
+-- uses: costs, failures
 local task, index, outcome = ARGV[1], tonumber(ARGV[3]), ARGV[4]
 -- The same call again, because its answer was lost, maybe after the task is gone: the file is
 -- published and must stay.

@@ -1,6 +1,7 @@
 -- Run the failed items of a job once more, in any number: their lists become its queues. Nothing is done
 -- where that has begun: a later run than the one whose failures are meant. ARGV: job, that run or ""
 -- Returns how many
+-- uses: jobs, lines, waiting
 local job = ARGV[1]
 local record = redis.call('HMGET', job_key(job), 'status', 'engines', 'failed', 'tenant', 'data_removed', 'run')
 if ARGV[2] ~= '' and tonumber(record[6]) > tonumber(ARGV[2]) then return 0 end

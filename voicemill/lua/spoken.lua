@@ -1,5 +1,6 @@
 -- How far the audio is that items may share: of the one that was spoken last, else of the first.
 -- ARGV: job, index of the first... Returns [index, state (JSON), seconds since it was last begun]...
+-- uses: items
 local job, found = ARGV[1], {}
 for position = 2, #ARGV do
   local index = redis.call('HGET', spoken_key(job), ARGV[position]) or ARGV[position]

@@ -1,5 +1,6 @@
 -- The start-of-item compare-and-set; it counts the attempt.
 -- ARGV: task, token, lease seconds, index... Returns nil when the lease is lost, else [index, attempt]...
+-- uses: items, jobs
 local task = ARGV[1]
 local record = redis.call('HMGET', task_key(task), 'token', 'job', 'engine')
 if record[1] ~= ARGV[2] then return nil end

@@ -1,5 +1,6 @@
 -- Take the job that has been due longest for its items' audio to be joined. ARGV: lease seconds
 -- Returns nothing, or [job, number of this join, joins that were lost before it in this run]
+-- uses: keys
 local job = redis.call('ZRANGEBYSCORE', P .. 'finalizing', '-inf', now(), 'LIMIT', 0, 1)[1]
 if not job then return nil end
 if redis.call('HGET', job_key(job), 'status') ~= 'finalizing' then
