@@ -27,7 +27,10 @@ def read(name: str) -> str:
 
 
 HOME = {
-    name: part for part in NAMES if part.startswith("parts/") for name in DEFINED.findall(read(part))
+    name: part
+    for part in NAMES
+    if part.startswith("parts/")
+    for name in DEFINED.findall(read(part))
 }
 """The part that defines a name."""
 

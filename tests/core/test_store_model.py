@@ -424,7 +424,7 @@ class StoreMachine(RuleBasedStateMachine):
                 for index, item in enumerate(job.items)
                 if item.status is ItemStatus.FAILED
             }
-            letters = [letter.item for letter in self.store.dead_letters(tenant)]
+            letters = [letter.item for letter in self.store.dead_letters(tenant).letters]
             assert len(letters) == len(dead)
             assert {(item.job_id, item.input.index) for item in letters} == dead
 
