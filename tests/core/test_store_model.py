@@ -168,6 +168,32 @@ class StoreMachine(RuleBasedStateMachine):
             assert returned is self.model.give_back(task.id, index, pauses=bool(pause))
 
     @precondition(lambda self: self.handles)
+    @rule(pick=picks)
+    def let_go(self, pick: int) -> None:
+        if task := self.any_handle(pick):
+            index = task.indexes[pick % len(task.indexes)]
+            assert self.store.cancel_item(task, index) is self.model.cancel(task.id, index)
+
+    @precondition(lambda self: self.handles)
+    @rule(pick=picks)
+    def share(self, pick: int) -> None:
+        """One that is to sound as the first asks for its audio."""
+        task = self.any_handle(pick)
+        if task is None:
+            return
+        for index in set(task.indexes) - {0}:
+            found = self.store.share_item(task, index, 0)
+            which = self.model.share(task.job_id, task.id, index)
+            if which == index:
+                assert found is None
+                continue
+            other = self.model.jobs[task.job_id].items[which]
+            assert found is not None
+            assert (found.index, found.audio) == (which, self.published.get((task.job_id, which)))
+            assert (found.pending_seconds is None) is is_terminal(other.status)
+            assert (found.error is not None) is (other.status is ItemStatus.FAILED)
+
+    @precondition(lambda self: self.handles)
     @rule(pick=picks, pause=pauses)
     def end_task(self, pick: int, pause: float) -> None:
         if task := self.any_handle(pick):
@@ -328,7 +354,7 @@ class StoreMachine(RuleBasedStateMachine):
             found, items = self.store.job(job.id), self.store.items(job.id)
             assert (found.status, found.counts, found.run) == (job.status, job.counts, job.run)
             assert found.data_removed is job.data_removed
-            self.what_others_may_share_is_as_the_model_has_it(job)
+            self.who_took_the_place_of_the_first_is_as_the_model_has_it(job)
             assert [(one.status, one.attempts, one.cached) for one in items] == [
                 (one.status, one.attempts, one.cached) for one in job.items
             ]
@@ -350,11 +376,9 @@ class StoreMachine(RuleBasedStateMachine):
         waiting = self.redis.zrange("voicemill:finalizing", 0, -1)
         assert {job.decode() for job in waiting} == {job.id for job in self.model.finalizing()}
 
-    def what_others_may_share_is_as_the_model_has_it(self, job: ModelJob) -> None:
-        index, status = job.spoken, job.items[job.spoken].status
-        found = self.store.spoken(job.id, [0])[0]
-        assert (found.index, found.audio) == (index, self.published.get((job.id, index)))
-        assert (found.pending_seconds is None) is is_terminal(status)
+    def who_took_the_place_of_the_first_is_as_the_model_has_it(self, job: ModelJob) -> None:
+        found = self.redis.hget(f"voicemill:job:{job.id}:spoken", 0)
+        assert int(found or 0) == job.spoken
 
     @invariant()
     def the_counters_are_true(self) -> None:

@@ -1,4 +1,4 @@
--- The compare-and-set that publishes. Refused (0) to whoever no longer holds the item.
+-- The compare-and-set that publishes. Returns what the item is now, or nothing to whoever no longer holds it.
 -- ARGV: task, token, index, outcome (succeeded, failed, returned, cancelled), body (JSON), max attempts,
 -- retry seconds and, to succeed: decay of costs, job, "cached" where nothing was spoken, and the first
 -- item that is to sound the same or ""
@@ -9,13 +9,13 @@ local task, index, outcome = ARGV[1], tonumber(ARGV[3]), ARGV[4]
 if outcome == 'succeeded' then
   local state = load_state(ARGV[9], index)
   if state.status == 'succeeded' and state.task_id == task
-    and state.audio.audio_path == cjson.decode(ARGV[5]).audio_path then return 1 end
+    and state.audio.audio_path == cjson.decode(ARGV[5]).audio_path then return 'succeeded' end
 end
 local record = redis.call('HMGET', task_key(task), 'token', 'job', 'engine', 'entries')
-if record[1] ~= ARGV[2] then return 0 end
+if record[1] ~= ARGV[2] then return nil end
 local job, engine = record[2], record[3]
 local state = load_state(job, index)
-if state.status ~= 'in_progress' or state.task_id ~= task then return 0 end
+if state.status ~= 'in_progress' or state.task_id ~= task then return nil end
 local own
 for _, entry in ipairs(cjson.decode(record[4])) do
   if parse(entry).index == index then own = entry end
@@ -24,7 +24,7 @@ local ending = stopped_as(job)
 if ending or outcome == 'cancelled' then
   end_state(job, index, state, ending or 'cancelled', engine, '')
   settle(job)
-  return 0
+  return state.status
 end
 local body = cjson.decode(ARGV[5])
 if outcome == 'returned' then
@@ -58,4 +58,4 @@ else
   end
 end
 settle(job)
-return 1
+return state.status

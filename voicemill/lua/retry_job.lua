@@ -20,6 +20,7 @@ end
 redis.call('HDEL', job_key(job), 'output_expires_at')
 redis.call('ZREM', P .. 'expiries', job)
 redis.call('HINCRBY', job_key(job), 'run', 1)
+redis.call('UNLINK', spoken_key(job))
 redis.call('HSET', job_key(job), 'failed', 0)
 redis.call('HINCRBY', job_key(job), 'queued', record[3])
 for _, engine in ipairs(cjson.decode(record[2])) do

@@ -66,6 +66,15 @@ class JobPage:
     has_more: bool
 
 
+@dataclass(frozen=True, slots=True)
+class LastFailure:
+    """Why the attempt before the one in hand failed."""
+
+    error: ItemError
+    tries: int
+    """Attempts before the one in hand, in this run of its job."""
+
+
 class JobStore(Connection):
     """Creates, reads and cancels jobs."""
 
@@ -84,7 +93,7 @@ class JobStore(Connection):
         """Store a job and make it live; it reads as ``validating`` until it is whole.
 
         ``items`` come with indexes 0, 1, 2 … With ``reuse``, those that are to sound the same share
-        their audio: each but the first waits behind all that have to be spoken.
+        their audio.
         A job whose writer dies half-way is failed by the clerk; one that lives on after that gets
         ``StoreRefusedError``.
         Raises ``QuotaExceededError`` and ``QueueFullError`` before anything is stored.
@@ -113,9 +122,8 @@ class JobStore(Connection):
             )
         except redis.exceptions.ResponseError as error:
             raise refusal_of(error) or error from error
-        waiting = sorted(items, key=lambda item: item.same_as is not None)
         for offset in range(0, len(items), APPEND_ITEMS):
-            page = append_arguments(job_id, offset, items, pages, waiting)
+            page = append_arguments(job_id, offset, items, pages)
             if not self.run("append_items", *page):
                 raise given_up(job_id)
         fields = self.run("open_job", job_id, len(items))
@@ -190,16 +198,17 @@ class JobStore(Connection):
             for index in indexes
         ]
 
-    def last_errors(self, job_id: str, indexes: Sequence[int]) -> dict[int, ItemError]:
-        """Why the attempt before failed, by index of the items that had one."""
+    def last_failures(self, job_id: str, indexes: Sequence[int]) -> dict[int, LastFailure]:
+        """How the attempt before ended, by index of the items that failed before in this run."""
         with translated():
             states = self._redis.hmget(key("job", job_id, "states"), [str(i) for i in indexes])
-        records = [json.loads(state) if state else {} for state in states]
-        return {
-            index: ItemError(**record["error"])
-            for index, record in zip(indexes, records, strict=True)
-            if record.get("error")
-        }
+        failures = {}
+        for index, state in zip(indexes, states, strict=True):
+            record: dict[str, Any] = json.loads(state) if state else {"attempts": 0}
+            tries = record["attempts"] - record.get("base", 0) - 1
+            if record.get("error") and tries > 0:
+                failures[index] = LastFailure(ItemError(**record["error"]), tries)
+        return failures
 
     def cancel(self, job_id: str) -> Job:
         """Cancel what waits at once, what runs at its next check; a terminal job stays as it is."""
@@ -267,19 +276,15 @@ def append_arguments(
     offset: int,
     items: Sequence[ItemInput],
     pages: Sequence[bytes],
-    waiting: Sequence[ItemInput],
 ) -> list[str | int | bytes]:
-    """The arguments of ``append_items.lua`` for the items from ``offset`` on.
-
-    ``waiting`` are the same items as they are to wait.
-    """
+    """The arguments of ``append_items.lua`` for the items from ``offset`` on."""
     added = items[offset : offset + APPEND_ITEMS]
     numbers = range(offset // PAGE_ITEMS, (offset + len(added) - 1) // PAGE_ITEMS + 1)
     bodies = [part for number in numbers for part in (number, pages[number])]
     named = [item for item in added if item.custom_id != default_custom_id(item.index)]
     ids: list[str | int | bytes] = [part for item in named for part in (item.custom_id, item.index)]
     entries: list[str | int | bytes] = []
-    for item in waiting[offset : offset + APPEND_ITEMS]:
+    for item in added:
         entries += [item.model, f"{item.index}\t{len(item.text)}\t{item.batch_key}\t0"]
     characters = sum(len(item.text) for item in added)
     return [

@@ -28,8 +28,10 @@ local function fail_attempt(job, engine, entry, state, failure, max_attempts, re
   local index = parse(entry).index
   state.error = failure
   if failure.retryable and tries(state) < max_attempts and not stopped_as(job) then
+    local pause = pause_after(job, index, state, retry_seconds)
+    state.again_at = now() + pause
     move_item(job, index, state, 'queued')
-    requeue(job, engine, entry, true, pause_after(job, index, state, retry_seconds))
+    requeue(job, engine, entry, true, pause)
   else
     end_state(job, index, state, 'failed', engine, failure.code)
     keep_failed(job, engine, entry)

@@ -18,6 +18,12 @@ local function load_state(job, index)
   return state
 end
 
+-- What an item reads as: one that waited when its job was stopped is at its end, though nobody has touched it.
+local function status_of(job, state)
+  if state.status ~= 'queued' then return state.status end
+  return redis.call('HGET', job_key(job), 'stop:' .. string.format('%d', state.run)) or 'queued'
+end
+
 -- Attempts of an item in this run of its job.
 local function tries(state) return state.attempts - (state.base or 0) end
 
