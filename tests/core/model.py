@@ -229,7 +229,7 @@ class Model:
 
     def _take_apart(self, task: ModelTask, *, pauses: bool) -> None:
         job = task.job
-        for index in reversed(task.entries):
+        for index in task.entries:
             item = job.items[index]
             if item.status is ItemStatus.IN_PROGRESS and item.task == task.id:
                 if job.is_stopping:

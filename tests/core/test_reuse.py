@@ -73,19 +73,26 @@ def audio(path: str = "/out/a.wav", seconds: float = 0.5) -> ItemAudio:
     return ItemAudio(path, "ab" * 32, 100, 2.0, 24000, seconds, "tone", "1")
 
 
-def test_items_wait_in_the_order_they_came_in_whether_they_are_to_be_spoken_or_not(
-    store: Store,
-) -> None:
-    texts = ["Alike." if n % 2 else f"Line {n}." for n in range(2200)]
-    store.create_job("job_1", "default", inputs(*texts), {})
+def waiting(store: Store) -> list[int]:
     client: Any = store._redis
     entries = client.lrange("voicemill:job:job_1:queue:tone", 0, -1)
-    assert [int(entry.split(b"\t")[0]) for entry in entries] == list(range(2200))
-    read = store.items("job_1", limit=5000)
+    return [int(entry.split(b"\t")[0]) for entry in entries]
+
+
+def test_what_is_to_sound_as_another_item_waits_right_behind_it(store: Store) -> None:
+    texts = ["a", "b", "a", "c", "b", "a"]
+    store.create_job("job_1", "default", inputs(*texts), {})
+    assert waiting(store) == [0, 2, 5, 1, 4, 3]
+    read = store.items("job_1", limit=10)
     assert [item.input.text for item in read] == texts
-    assert [item.input.same_as for item in read] == [
-        1 if n % 2 and n > 1 else None for n in range(2200)
-    ]
+    assert [item.input.same_as for item in read] == [None, None, 0, None, 1, 0]
+
+
+def test_it_does_so_in_a_job_of_many_pages_too(store: Store) -> None:
+    texts = [f"Line {n % 1200}." for n in range(2400)]
+    store.create_job("job_1", "default", inputs(*texts), {})
+    assert waiting(store) == [index for n in range(1200) for index in (n, n + 1200)]
+    assert [item.input.text for item in store.items("job_1", limit=5000)] == texts
 
 
 def test_a_job_that_wants_each_spoken_has_none_marked(store: Store) -> None:
@@ -247,6 +254,23 @@ def test_one_that_comes_again_after_a_pause_is_waited_for_until_then(store: Stor
     assert found is not None
     assert found.pending_seconds is not None
     assert 3 < found.pending_seconds <= 8
+
+
+def test_those_that_wait_for_one_never_keep_it_from_its_turn(store: Store) -> None:
+    alike = Alike(store, 4)
+    tasks = [alike.begin(index) for index in range(3)]
+    for task in (*tasks[1:], tasks[0]):
+        store.return_item(task, task.indexes[0], None)
+        store.end_task(task, max_attempts=3)
+    came = []
+    while 0 not in came:
+        (admitted,) = store.admit("tone", CostModel(1.0, 0.0), 1.0, most=1)
+        task = store.start_task(admitted.id, "c0", 600)
+        assert task is not None
+        came += store.start_items(task, task.indexes, 600)
+        store.return_item(task, task.indexes[0], None)
+        store.end_task(task, max_attempts=3)
+    assert came == [1, 2, 0], "what comes again goes first, each in its turn"
 
 
 def test_one_that_went_back_is_not_taken_to_run_since_it_was_last_begun(store: Store) -> None:

@@ -93,7 +93,7 @@ class JobStore(Connection):
         """Store a job and make it live; it reads as ``validating`` until it is whole.
 
         ``items`` come with indexes 0, 1, 2 … With ``reuse``, those that are to sound the same share
-        their audio.
+        their audio, and wait one behind the other.
         A job whose writer dies half-way is failed by the clerk; one that lives on after that gets
         ``StoreRefusedError``.
         Raises ``QuotaExceededError`` and ``QueueFullError`` before anything is stored.
@@ -122,8 +122,9 @@ class JobStore(Connection):
             )
         except redis.exceptions.ResponseError as error:
             raise refusal_of(error) or error from error
+        waiting = sorted(items, key=place_of)
         for offset in range(0, len(items), APPEND_ITEMS):
-            page = append_arguments(job_id, offset, items, pages)
+            page = append_arguments(job_id, offset, items, pages, waiting)
             if not self.run("append_items", *page):
                 raise given_up(job_id)
         fields = self.run("open_job", job_id, len(items))
@@ -271,20 +272,29 @@ def refusal_of(error: redis.exceptions.ResponseError) -> VoicemillError | None:
     return None
 
 
+def place_of(item: ItemInput) -> int:
+    """Where an item waits: those that are to sound as another right behind that one."""
+    return item.index if item.same_as is None else item.same_as
+
+
 def append_arguments(
     job_id: str,
     offset: int,
     items: Sequence[ItemInput],
     pages: Sequence[bytes],
+    waiting: Sequence[ItemInput],
 ) -> list[str | int | bytes]:
-    """The arguments of ``append_items.lua`` for the items from ``offset`` on."""
+    """The arguments of ``append_items.lua`` for the items from ``offset`` on.
+
+    ``waiting`` are the same items as they are to wait.
+    """
     added = items[offset : offset + APPEND_ITEMS]
     numbers = range(offset // PAGE_ITEMS, (offset + len(added) - 1) // PAGE_ITEMS + 1)
     bodies = [part for number in numbers for part in (number, pages[number])]
     named = [item for item in added if item.custom_id != default_custom_id(item.index)]
     ids: list[str | int | bytes] = [part for item in named for part in (item.custom_id, item.index)]
     entries: list[str | int | bytes] = []
-    for item in added:
+    for item in waiting[offset : offset + APPEND_ITEMS]:
         entries += [item.model, f"{item.index}\t{len(item.text)}\t{item.batch_key}\t0"]
     characters = sum(len(item.text) for item in added)
     return [

@@ -22,8 +22,7 @@ local function keep_failed(job, engine, entry)
   redis.call('ZADD', P .. 'dead:' .. fields[1], fields[2], job)
 end
 
--- Fail an attempt: the item goes back to the head of its queue, alone and after a pause, until its
--- attempts are used up.
+-- Fail an attempt: the item comes again, alone and after a pause, until its attempts are used up.
 local function fail_attempt(job, engine, entry, state, failure, max_attempts, retry_seconds)
   local index = parse(entry).index
   state.error = failure
@@ -46,9 +45,7 @@ local function release(task, max_attempts, retry_seconds, code, message)
   local record = redis.call('HMGET', task_key(task), 'job', 'engine', 'entries')
   local job, engine = record[1], record[2]
   if not job then return 0 end
-  local entries = cjson.decode(record[3])
-  for position = #entries, 1, -1 do
-    local entry = entries[position]
+  for _, entry in ipairs(cjson.decode(record[3])) do
     local parts = parse(entry)
     local state = load_state(job, parts.index)
     if state.status == 'in_progress' and state.task_id == task then

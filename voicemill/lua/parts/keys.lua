@@ -6,6 +6,7 @@ local MOST_TOUCHED = 1000
 local function job_key(job) return P .. 'job:' .. job end
 local function states_key(job) return P .. 'job:' .. job .. ':states' end
 local function queue_key(job, engine) return P .. 'job:' .. job .. ':queue:' .. engine end
+local function again_key(job, engine) return P .. 'job:' .. job .. ':again:' .. engine end
 local function delayed_key(job, engine) return P .. 'job:' .. job .. ':delayed:' .. engine end
 local function failed_key(job, engine) return P .. 'job:' .. job .. ':failed:' .. engine end
 local function spoken_key(job) return P .. 'job:' .. job .. ':spoken' end

@@ -1,7 +1,8 @@
--- The queues of a job: what goes back to them, and what is dropped.
+-- The queues of a job: what has not been let in yet; what comes again, which goes before that, in the order
+-- it comes in, so that none of it passes what it waits for; and what is delayed until a time.
 -- uses: items, lines, waiting
 
--- Put an item at the head of its queue; with a pause, once that is over.
+-- Have an item come again; with a pause, once that is over.
 local function requeue(job, engine, entry, alone, pause)
   local parts = parse(entry)
   local again = table.concat({parts.index, parts.characters, parts.key, alone and 1 or 0}, '\t')
@@ -10,12 +11,12 @@ local function requeue(job, engine, entry, alone, pause)
     redis.call('ZADD', delayed_key(job, engine), now() + pause, again)
     redis.call('ZADD', P .. 'delayed:' .. engine, 'LT', now() + pause, job)
   else
-    redis.call('LPUSH', queue_key(job, engine), again)
+    redis.call('RPUSH', again_key(job, engine), again)
     await_turn(job, engine)
   end
 end
 
--- Items whose pause is over go to the head of their queues, so many at once.
+-- Items whose pause is over come again, so many at once.
 local function end_pauses(engine)
   local at, room = now(), 32
   local due = redis.call('ZRANGEBYSCORE', P .. 'delayed:' .. engine, '-inf', at, 'LIMIT', 0, 16)
@@ -23,7 +24,7 @@ local function end_pauses(engine)
     local delayed = delayed_key(job, engine)
     for _, entry in ipairs(redis.call('ZRANGEBYSCORE', delayed, '-inf', at, 'LIMIT', 0, room)) do
       redis.call('ZREM', delayed, entry)
-      redis.call('LPUSH', queue_key(job, engine), entry)
+      redis.call('RPUSH', again_key(job, engine), entry)
       room = room - 1
     end
     await_turn(job, engine)
@@ -38,8 +39,9 @@ end
 
 -- Drop all of a job that waits for an engine; gives how many items.
 local function drop_waiting(job, engine)
-  local items = redis.call('LLEN', queue_key(job, engine)) + redis.call('ZCARD', delayed_key(job, engine))
-  redis.call('DEL', queue_key(job, engine), delayed_key(job, engine))
+  local queue, again, delayed = queue_key(job, engine), again_key(job, engine), delayed_key(job, engine)
+  local items = redis.call('LLEN', queue) + redis.call('LLEN', again) + redis.call('ZCARD', delayed)
+  redis.call('DEL', queue, again, delayed)
   redis.call('ZREM', P .. 'delayed:' .. engine, job)
   leave_turn(job, engine)
   return items
