@@ -125,8 +125,7 @@ class TaskStore(Connection):
         body = json.dumps(asdict(audio))
         mine = (task.id, task.token, index)
         shared = ("cached" if cached else "", "" if same_as is None else same_as)
-        ended = self._end_item(*mine, "succeeded", body, 0, 0, DECAY, task.job_id, *shared)
-        return ended is ItemStatus.SUCCEEDED
+        return bool(self.run("succeed_item", *mine, body, DECAY, task.job_id, *shared))
 
     def fail_item(
         self,
