@@ -123,13 +123,17 @@ class StoreMachine(RuleBasedStateMachine):
         self.begin_items(task, count)
 
     @precondition(lambda self: self.model.waits() and self.free_children())
-    @rule(fails=st.lists(st.booleans(), min_size=4, max_size=4))
+    @rule(fails=st.lists(st.booleans(), min_size=8, max_size=8) | st.just([True] * 8))
     def work_off(self, fails: list[bool]) -> None:
-        """A batch from its admission to its end, some items of it failing for good."""
+        """Batches from their admission to their end, some items failing for good."""
         self.admit(4)
-        for task_id in self.model.admitted()[:1]:
+        endings = iter(fails)
+        for task_id in self.model.admitted():
+            if task_id not in self.model.tasks:
+                continue
             task = self.begin_task(task_id, self.free_children()[0])
-            for index, fails_ in zip(task.indexes, fails, strict=False):
+            for index, fails_ in zip(task.indexes, endings, strict=False):
+                self.ask(task, index)
                 self.end(task, index, fails=fails_)
             self.close(task)
 
@@ -177,21 +181,9 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.handles)
     @rule(pick=picks)
     def share(self, pick: int) -> None:
-        """One that is to sound as the first asks for its audio."""
-        task = self.any_handle(pick)
-        if task is None:
-            return
-        for index in set(task.indexes) - {0}:
-            found = self.store.share_item(task, index, 0)
-            which = self.model.share(task.job_id, task.id, index)
-            if which == index:
-                assert found is None
-                continue
-            other = self.model.jobs[task.job_id].items[which]
-            assert found is not None
-            assert (found.index, found.audio) == (which, self.published.get((task.job_id, which)))
-            assert (found.pending_seconds is None) is is_terminal(other.status)
-            assert (found.error is not None) is (other.status is ItemStatus.FAILED)
+        if task := self.any_handle(pick):
+            for index in task.indexes:
+                self.ask(task, index)
 
     @precondition(lambda self: self.handles)
     @rule(pick=picks, pause=pauses)
@@ -496,6 +488,21 @@ class StoreMachine(RuleBasedStateMachine):
         indexes = task.indexes[:count]
         begun = self.store.start_items(task, indexes, HOUR)
         assert begun == self.model.begin(task.id, indexes)
+
+    def ask(self, task: StartedTask, index: int) -> None:
+        """What an item may share that is to sound as the first of its job."""
+        if index == 0:
+            return
+        found = self.store.share_item(task, index, 0)
+        which = self.model.share(task.job_id, task.id, index)
+        if which == index:
+            assert found is None
+            return
+        other = self.model.jobs[task.job_id].items[which]
+        assert found is not None
+        assert (found.index, found.audio) == (which, self.published.get((task.job_id, which)))
+        assert (found.pending_seconds is None) is is_terminal(other.status)
+        assert (found.error is not None) is (other.status is ItemStatus.FAILED)
 
     def end(self, task: StartedTask, index: int, *, fails: bool) -> None:
         if not fails:
