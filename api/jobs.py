@@ -229,11 +229,10 @@ def delete(job_id: str) -> Response:
 def dead_letters() -> Response:
     """One page of the failed items of all jobs."""
     query = read_query(DeadLettersQuery, request)
-    found = context().store.dead_letters(current_tenant(), after=query.after, limit=query.limit + 1)
-    shown = found[: query.limit]
-    bodies = [item_body(letter.item) for letter in shown]
-    ids = [letter.id for letter in shown]
-    return jsonify(page(bodies, ids, has_more=len(found) > len(shown)))
+    found = context().store.dead_letters(current_tenant(), after=query.after, limit=query.limit)
+    bodies = [item_body(letter.item) for letter in found.letters]
+    ids = [letter.id for letter in found.letters]
+    return jsonify(page(bodies, ids, has_more=found.has_more))
 
 
 def find_job(job_id: str) -> Job:

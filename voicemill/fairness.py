@@ -1,6 +1,6 @@
 """Who goes next on a device that many share: start-time fair queueing by cost. Pure.
 
-``lua/fair.lua`` keeps the same tags in Redis; a test drives both and compares.
+``lua/parts/fair.lua`` keeps the same tags in Redis; a test drives both and compares.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, ParamSpec
 
 from voicemill.errors import OutOfMemoryError, SynthesisError, VoicemillError
-from voicemill.jobs import ItemAudio, ItemInput
+from voicemill.jobs import Item, ItemAudio, ItemError, ItemInput
 from worker.engines.base import Samples, Segment, SynthesisOptions
 
 logger = logging.getLogger(__name__)
@@ -23,13 +23,15 @@ class Attempt:
 
     item: ItemInput
     number: int
-    """From 1."""
+    """From 1, over all runs of its job; files are named by it."""
     shrink: int = 1
     """How many times shorter than usual its segments are, after it ran out of memory."""
     shared: ItemAudio | None = None
     """Audio of an identical item, under this one's own name; nothing is spoken then."""
     pause: float | None = None
     """Seconds to wait for that audio, where it is on its way; nothing is spoken then either."""
+    failure: ItemError | None = None
+    """Why it fails for good, though nothing is spoken: others that sound the same have."""
     segments: list[Segment] = field(default_factory=list)
     pieces: list[Samples] = field(default_factory=list)
     seconds: float = 0.0
@@ -49,6 +51,21 @@ class Outcome:
     sample_rate: int | None = None
     sha256: str | None = None
     error: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, item: Item) -> Outcome:
+        """What the record of an item says."""
+        audio, error = item.audio, item.error
+        return cls(
+            item.job_id,
+            item.input.custom_id,
+            item.status,
+            audio_path=audio.audio_path if audio else None,
+            duration_seconds=audio.duration_seconds if audio else None,
+            sample_rate=audio.sample_rate if audio else None,
+            sha256=audio.sha256 if audio else None,
+            error=asdict(error) if error else None,
+        )
 
     def to_record(self) -> dict[str, Any]:
         """The JSON object of the result backend."""

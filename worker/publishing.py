@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict
 from pathlib import Path
 
-from voicemill.errors import StorageError, VoicemillError
-from voicemill.jobs import ItemAudio, ItemError, ItemStatus
+from voicemill.errors import JobNotFoundError, StorageError, VoicemillError
+from voicemill.jobs import Item, ItemAudio, ItemError, ItemInput, ItemStatus
 from voicemill.outputs import audio_path, write_audio
 from voicemill.settings import Settings
 from voicemill.storage import Storage
@@ -40,14 +39,22 @@ class Publisher:
 
     def finish(self, task: StartedTask, attempt: Attempt) -> Outcome:
         """End an attempt that has been spoken, has failed, or was stopped in the middle."""
-        job_id, custom_id, index = task.job_id, attempt.item.custom_id, attempt.item.index
+        index = attempt.item.index
         patience = self._settings.lease_seconds
         if attempt.pause is not None:
-            patiently(patience, self._store.return_item, task, index, None, pause=attempt.pause)
-            return Outcome(job_id, custom_id, ItemStatus.QUEUED)
+            status = patiently(
+                patience, self._store.return_item, task, index, None, pause=attempt.pause
+            )
+            return self._outcome(task, attempt.item, status)
+        if attempt.failure is not None:
+            failure = attempt.failure
+            status = patiently(
+                patience, self._store.fail_item, task, index, failure, max_attempts=1
+            )
+            return self._outcome(task, attempt.item, status, failure)
         if attempt.error is None and len(attempt.pieces) < len(attempt.segments):
-            patiently(patience, self._store.cancel_item, task, index)
-            return Outcome(job_id, custom_id, ItemStatus.CANCELLED)
+            status = patiently(patience, self._store.cancel_item, task, index)
+            return self._outcome(task, attempt.item, status)
         published: list[Outcome] = []
         error = attempt.error or failure_of(lambda: published.append(self._publish(task, attempt)))
         return published[0] if error is None else self._fail(task, attempt, error)
@@ -65,18 +72,10 @@ class Publisher:
             same_as=item.same_as,
         ):
             Path(published.audio_path).unlink(missing_ok=True)
-            return Outcome(task.job_id, item.custom_id, ItemStatus.CANCELLED)
+            return self._outcome(task, item, None)
         if shared is None:
             self._reuse.keep(task, item, published)
-        return Outcome(
-            task.job_id,
-            item.custom_id,
-            ItemStatus.SUCCEEDED,
-            published.audio_path,
-            published.duration_seconds,
-            published.sample_rate,
-            published.sha256,
-        )
+        return Outcome.of(Item(task.job_id, item, ItemStatus.SUCCEEDED, audio=published))
 
     def _write(self, task: StartedTask, attempt: Attempt) -> ItemAudio:
         item, rate = attempt.item, self._capabilities.sample_rate
@@ -115,20 +114,38 @@ class Publisher:
             error.code,
         )
         failure = ItemError(error.code, error.message, error.retryable)
-        custom_id, index = attempt.item.custom_id, attempt.item.index
-        patience = self._settings.lease_seconds
+        item, patience = attempt.item, self._settings.lease_seconds
         if isinstance(error, StorageError):
-            patiently(patience, self._store.return_item, task, index, failure)
-            return Outcome(task.job_id, custom_id, ItemStatus.QUEUED, error=asdict(failure))
-        patiently(
-            patience,
-            self._store.fail_item,
-            task,
-            index,
-            failure,
-            max_attempts=self._settings.max_attempts,
-            retry_seconds=self._settings.retry_seconds or 0.0,
-        )
-        again = error.retryable and attempt.number < self._settings.max_attempts
-        status = ItemStatus.QUEUED if again else ItemStatus.FAILED
-        return Outcome(task.job_id, custom_id, status, error=asdict(failure))
+            status = patiently(patience, self._store.return_item, task, item.index, failure)
+        else:
+            status = patiently(
+                patience,
+                self._store.fail_item,
+                task,
+                item.index,
+                failure,
+                max_attempts=self._settings.max_attempts,
+                retry_seconds=self._settings.retry_seconds or 0.0,
+            )
+        return self._outcome(task, item, status, failure)
+
+    def _outcome(
+        self,
+        task: StartedTask,
+        item: ItemInput,
+        status: ItemStatus | None,
+        failure: ItemError | None = None,
+    ) -> Outcome:
+        """What became of an item without audio of ours, or what other hands made of it."""
+        if status is None:
+            try:
+                found = patiently(
+                    self._settings.lease_seconds, self._store.item, task.job_id, item.custom_id
+                )
+            except JobNotFoundError:
+                status = ItemStatus.CANCELLED
+            else:
+                return Outcome.of(found)
+        has_failed = status in (ItemStatus.QUEUED, ItemStatus.FAILED)
+        error = failure if has_failed else None
+        return Outcome.of(Item(task.job_id, item, status, error=error))

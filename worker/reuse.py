@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from voicemill.errors import StorageError
-from voicemill.jobs import ItemAudio, ItemInput
+from voicemill.jobs import ItemAudio, ItemError, ItemInput
 from voicemill.outputs import audio_path, item_folder, share_audio
 from voicemill.reuse import digest_of
 from voicemill.settings import Settings
@@ -37,9 +37,19 @@ class Reuse:
         self._cache = Cache(settings.output_dir) if settings.cache_mb else None
 
     def spoken(self, task: StartedTask, items: Sequence[ItemInput]) -> dict[int, Spoken]:
-        """What these items can share in their job, by index of the first that is to sound so."""
-        firsts = sorted({item.same_as for item in items if item.same_as is not None})
-        return patiently(self._settings.lease_seconds, self._store.spoken, task.job_id, firsts)
+        """What these items can share in their job, by index of those that can."""
+        found = {
+            item.index: patiently(
+                self._settings.lease_seconds,
+                self._store.share_item,
+                task,
+                item.index,
+                item.same_as,
+            )
+            for item in items
+            if item.same_as is not None
+        }
+        return {index: spoken for index, spoken in found.items() if spoken is not None}
 
     def take(
         self, task: StartedTask, item: ItemInput, attempt: int, spoken: Spoken | None
@@ -114,8 +124,19 @@ class Reuse:
         return digest_of(item, self._capabilities, self._settings.engine_options)
 
 
+def failure_for(spoken: Spoken | None) -> ItemError | None:
+    """Why an item need not be spoken: two that sound the same have failed for good."""
+    if spoken is None or spoken.error is None:
+        return None
+    said = (
+        f"Not spoken, as two items that are to sound the same have failed: {spoken.error.message}"
+    )
+    return replace(spoken.error, message=said)
+
+
 def pause_for(spoken: Spoken | None) -> float | None:
-    """Seconds that an item should wait for one that it can share: as long again as that one runs.
+    """Seconds that an item should wait for one that it can share: as long again as that one runs,
+    or until that one may be begun.
 
     Nothing where there is no such item, or it has ended, well or not.
     """

@@ -26,7 +26,7 @@ from worker.engines.base import Engine, Samples, Segment
 from worker.lease import LeaseKeeper
 from worker.patience import patiently
 from worker.publishing import Publisher
-from worker.reuse import Reuse, pause_for
+from worker.reuse import Reuse, failure_for, pause_for
 from worker.vitals import Vitals
 
 LEAST_SEGMENT_CHARACTERS = 20
@@ -94,9 +94,10 @@ class Synthesizer:
             for item in group
             if item.index in started
         ]
-        spoken = self._reuse.spoken(task, group)
+        spoken = self._reuse.spoken(task, [attempt.item for attempt in attempts])
         for attempt in attempts:
-            attempt.error = failure_of(self._prepare, task, attempt, spoken)
+            like_it = spoken.get(attempt.item.index)
+            attempt.error = failure_of(self._prepare, task, attempt, like_it)
         work = [(attempt, segment) for attempt in attempts for segment in attempt.segments]
         size = 1 if shrinks else max(1, self._capabilities.max_batch)
         for start in range(0, len(work), size):
@@ -111,18 +112,17 @@ class Synthesizer:
         again = [index for index, number in started.items() if number > 1]
         if not again:
             return {}
-        errors = self._patiently(self._store.last_errors, job_id, again)
+        failures = self._patiently(self._store.last_failures, job_id, again)
         return {
-            index: 2 ** (started[index] - 1)
-            for index, error in errors.items()
-            if error.code == OutOfMemoryError.code
+            index: 2**failure.tries
+            for index, failure in failures.items()
+            if failure.error.code == OutOfMemoryError.code
         }
 
-    def _prepare(self, task: StartedTask, attempt: Attempt, spoken: Mapping[int, Spoken]) -> None:
+    def _prepare(self, task: StartedTask, attempt: Attempt, like_it: Spoken | None) -> None:
         item = attempt.item
-        like_it = None if item.same_as is None else spoken.get(item.same_as)
-        attempt.pause = pause_for(like_it)
-        if attempt.pause is not None:
+        attempt.pause, attempt.failure = pause_for(like_it), failure_for(like_it)
+        if attempt.pause is not None or attempt.failure is not None:
             return
         attempt.shared = self._reuse.take(task, item, attempt.number, like_it)
         if attempt.shared is not None:

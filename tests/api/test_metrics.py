@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from flask.testing import FlaskClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.app import create_app
+from api.metrics import FAMILIES
 from tests.api.fleet import Fleet
 from voicemill import __version__
 from voicemill.costs import UNMEASURED
@@ -201,3 +203,12 @@ def test_a_folder_that_cannot_be_looked_at_leaves_the_other_families(
 
     assert ("voicemill_disk_free_bytes", labels()) not in samples
     assert samples["voicemill_build_info", labels(version=__version__)] == 1
+
+
+def test_every_metric_is_documented_as_it_is() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text("utf-8")
+    for name, family in FAMILIES.items():
+        kind = family.kind.__name__.removesuffix("MetricFamily").lower()
+        labels = ", ".join(f"`{label}`" for label in family.labels)
+        assert f"| `{name}` | {kind} | {labels} | {family.help} |" in page
+    assert "`voicemill_http_request_seconds`" in page

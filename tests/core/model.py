@@ -28,6 +28,10 @@ class ModelItem:
     tries: int = 0
     task: str | None = None
     cached: bool = False
+    lasts: bool = False
+    """Its failure would come again, or kills who speaks it."""
+    confirms: bool = False
+    """It took the place of one whose failure lasts."""
 
     def move(self, status: ItemStatus) -> None:
         assert status in ITEM_TRANSITIONS[self.status], (self.status, status)
@@ -51,7 +55,7 @@ class ModelJob:
     """Whether they travel alone, by index."""
     pausing: dict[int, bool] = field(default_factory=dict)
     spoken: int = 0
-    """Whose audio the others may share: that of the first, or of the one spoken last."""
+    """Whose audio the others may share: the first, or who took its place."""
     deleted: bool = False
     data_removed: bool = False
     expires: bool = False
@@ -150,9 +154,21 @@ class Model:
                 begun[index] = item.attempts
         return begun
 
+    def share(self, job_id: str, task_id: str, index: int) -> int:
+        """Whose audio an item is to share; itself where it is to be spoken."""
+        job = self.jobs[job_id]
+        item, other = job.items[index], job.items[job.spoken]
+        has_none = is_terminal(other.status) and other.status is not ItemStatus.SUCCEEDED
+        lasts = other.status is ItemStatus.FAILED and other.lasts
+        is_held = item.status is ItemStatus.IN_PROGRESS and item.task == task_id
+        if job.spoken == index or not has_none or (lasts and other.confirms) or not is_held:
+            return job.spoken
+        job.spoken, item.confirms = index, lasts
+        return index
+
     def succeed(self, task_id: str, index: int, *, cached: bool) -> bool:
         held = self._held(task_id, index)
-        if held is None:
+        if held is None or self._has_stopped(*held):
             return False
         task, item = held
         item.move(ItemStatus.SUCCEEDED)
@@ -162,23 +178,38 @@ class Model:
         self._settle(task.job)
         return True
 
-    def fail(self, task_id: str, index: int, *, retryable: bool, pauses: bool) -> bool:
+    def fail(self, task_id: str, index: int, *, retryable: bool, pauses: bool) -> ItemStatus | None:
         held = self._held(task_id, index)
         if held is None:
-            return False
-        self._fail(held[0], index, retryable=retryable, pauses=pauses)
-        self._settle(held[0].job)
-        return True
-
-    def give_back(self, task_id: str, index: int, *, pauses: bool) -> bool:
-        held = self._held(task_id, index)
-        if held is None:
-            return False
+            return None
         task, item = held
-        item.move(ItemStatus.QUEUED)
-        item.attempts, item.tries = item.attempts - 1, item.tries - 1
-        (task.job.pausing if pauses else task.job.waiting)[index] = task.entries[index]
-        return True
+        if not self._has_stopped(task, item):
+            lasts = not retryable
+            self._fail(task, index, retryable=retryable, pauses=pauses, lasts=lasts)
+            self._settle(task.job)
+        return item.status
+
+    def give_back(self, task_id: str, index: int, *, pauses: bool) -> ItemStatus | None:
+        held = self._held(task_id, index)
+        if held is None:
+            return None
+        task, item = held
+        if not self._has_stopped(task, item):
+            item.move(ItemStatus.QUEUED)
+            item.attempts, item.tries = item.attempts - 1, item.tries - 1
+            (task.job.pausing if pauses else task.job.waiting)[index] = task.entries[index]
+        return item.status
+
+    def cancel(self, task_id: str, index: int) -> ItemStatus | None:
+        """Its child let go of an item, as its lease was over."""
+        held = self._held(task_id, index)
+        if held is None:
+            return None
+        task, item = held
+        if not self._has_stopped(task, item):
+            item.move(ItemStatus.CANCELLED)
+            self._settle(task.job)
+        return item.status
 
     def release(self, task_id: str, *, pauses: bool) -> bool:
         """The task is closed, or its child or its lease is lost."""
@@ -198,14 +229,15 @@ class Model:
 
     def _take_apart(self, task: ModelTask, *, pauses: bool) -> None:
         job = task.job
-        for index in reversed(task.entries):
+        for index in task.entries:
             item = job.items[index]
             if item.status is ItemStatus.IN_PROGRESS and item.task == task.id:
                 if job.is_stopping:
                     item.move(job.ends_items_as)
                 else:
                     # The first loss of a worker costs no pause.
-                    self._fail(task, index, retryable=True, pauses=pauses and item.tries > 1)
+                    pauses_ = pauses and item.tries > 1
+                    self._fail(task, index, retryable=True, pauses=pauses_, lasts=True)
             elif item.status is ItemStatus.QUEUED and index not in task.begun:
                 job.waiting[index] = task.entries[index]
         del self.tasks[task.id]
@@ -225,6 +257,7 @@ class Model:
         for index in failed:
             job.items[index].status, job.items[index].tries = ItemStatus.QUEUED, 0
         job.run, job.status, job.expires = job.run + 1, JobStatus.QUEUED, False
+        job.spoken = 0
         job.waiting = dict.fromkeys(failed, False)
 
     def finalizing(self) -> list[ModelJob]:
@@ -308,14 +341,20 @@ class Model:
         item = task.job.items[index]
         if item.status is not ItemStatus.IN_PROGRESS or item.task != task_id:
             return None
+        return task, item
+
+    def _has_stopped(self, task: ModelTask, item: ModelItem) -> bool:
+        """Whether the job is stopping: its item ends as that does."""
         if task.job.is_stopping:
             item.move(task.job.ends_items_as)
             self._settle(task.job)
-            return None
-        return task, item
+        return is_terminal(item.status)
 
-    def _fail(self, task: ModelTask, index: int, *, retryable: bool, pauses: bool) -> None:
+    def _fail(
+        self, task: ModelTask, index: int, *, retryable: bool, pauses: bool, lasts: bool
+    ) -> None:
         job, item = task.job, task.job.items[index]
+        item.lasts = lasts
         if retryable and item.tries < MAX_ATTEMPTS:
             item.move(ItemStatus.QUEUED)
             (job.pausing if pauses else job.waiting)[index] = True

@@ -24,7 +24,7 @@ from voicemill.fairness import (
     kept_slots,
 )
 from voicemill.store import Store
-from voicemill.store.connection import SCRIPTS
+from voicemill.store.connection import script_text
 
 INTERACTIVE = Standing(JobClass.INTERACTIVE)
 MEMBERS = ("ann", "bob", "cat")
@@ -149,7 +149,7 @@ TWIN = {
 @given(made=operations)
 def test_lua_keeps_the_same_tags(valkey: Valkey, made: list[Operation]) -> None:
     client: Any = redis.Redis.from_url(valkey.url, decode_responses=True)
-    fair = (SCRIPTS / "fair.lua").read_text()
+    fair = script_text("parts/fair")
     node, tags = uuid.uuid4().hex, Tags()
     for name, pick, amount in made:
         member = MEMBERS[pick]
@@ -169,7 +169,7 @@ def test_lua_keeps_the_same_tags(valkey: Valkey, made: list[Operation]) -> None:
 
 def test_what_was_finished_long_ago_is_forgotten(store: Store, redis_url: str) -> None:
     client: Any = redis.Redis.from_url(redis_url, decode_responses=True)
-    fair = (SCRIPTS / "fair.lua").read_text()
+    fair = script_text("parts/fair")
     for member, seconds in (("ann", 10), ("bob", 4000), ("bob", 1)):
         for call in (TWIN["enter"], TWIN["charge"]):
             client.eval(f"{fair}\n{call}", 0, "n", member, seconds)
@@ -330,7 +330,7 @@ def test_lua_fits_the_line_that_costs_fits(
     fitted = store.cost(name)
     store.publish_engine(TONE)
     client: Any = redis.Redis.from_url(valkey.url, decode_responses=True)
-    text = "\n".join((SCRIPTS / f"{part}.lua").read_text() for part in ("fair", "common"))
+    text = script_text("parts/costs")
     base, slope = client.eval(
         f"{text}\nlocal a, b = fit_cost(ARGV[1]) return {{tostring(a), tostring(b)}}", 0, name
     )

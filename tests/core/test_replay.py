@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from tests.support import TONE, inputs, wait_until
 from voicemill.costs import CostModel
 from voicemill.errors import JobActiveError, JobNotFoundError
 from voicemill.jobs import ItemAudio, ItemError, ItemStatus, JobRules, JobStatus
-from voicemill.store import StartedTask, Store
+from voicemill.store import DeadLetterPage, StartedTask, Store
 from voicemill.workers import ChildRecord
 
 LASTING = ItemError("unsupported_characters", "It can't be said.", False)
@@ -136,22 +138,131 @@ def test_dead_letters_are_listed_by_tenant_newest_job_first_in_pages(store: Stor
         run_all(store, 0, 2)
 
     first = store.dead_letters("ann", limit=3)
-    rest = store.dead_letters("ann", after=first[-1].id, limit=3)
+    rest = store.dead_letters("ann", after=first.letters[-1].id, limit=3)
 
-    assert [(one.item.job_id, one.item.input.index) for one in first] == [
-        ("job_3", 0),
-        ("job_3", 2),
-        ("job_1", 0),
-    ]
-    assert [(one.item.job_id, one.item.input.index) for one in rest] == [("job_1", 2)]
-    assert {one.item.error for one in first} == {LASTING}
-    assert store.dead_letters("ann", after=rest[-1].id) == []
-    assert len(store.dead_letters("bob")) == 2
+    assert places(first) == [("job_3", 0), ("job_3", 2), ("job_1", 0)]
+    assert places(rest) == [("job_1", 2)]
+    assert (first.has_more, rest.has_more) == (True, False)
+    assert {one.item.error for one in first.letters} == {LASTING}
+    nothing = store.dead_letters("ann", after=rest.letters[-1].id)
+    assert (nothing.letters, nothing.has_more) == ([], False)
+    assert len(store.dead_letters("bob").letters) == 2
     store.retry("job_3")
-    assert {one.item.job_id for one in store.dead_letters("ann")} == {"job_1"}
-    for nowhere in ("job_3.0", "job_9.0", "job_1.x", ""):
+    assert places(store.dead_letters("ann")) == [("job_1", 0), ("job_1", 2)]
+    strange = ("job_2.1.0.0", "job_3.0", "job_9.1.0.0", "job_1.1.0.x", "job_1.1.0.-1", "")
+    for nowhere in strange:
         with pytest.raises(JobNotFoundError):
             store.dead_letters("ann", after=nowhere)
+
+
+def places(page: DeadLetterPage) -> list[tuple[str, int]]:
+    return [(one.item.job_id, one.item.input.index) for one in page.letters]
+
+
+def pages(store: Store, limit: int, between: Callable[[int], object]) -> list[tuple[str, int]]:
+    """All dead letters of a tenant, page by page; after each something happens."""
+    found: list[tuple[str, int]] = []
+    after = None
+    for number in range(20):
+        page = store.dead_letters("ann", after=after, limit=limit)
+        found += places(page)
+        if not page.has_more:
+            return found
+        assert len(page.letters) == limit
+        after = page.letters[-1].id
+        between(number)
+    raise AssertionError("there is no end of them")
+
+
+def fail_next(store: Store, engine: str) -> int:
+    """One item that waits for an engine fails for good; gives its index."""
+    store.publish_engine(replace(TONE, engine=engine))
+    child = ChildRecord(f"of {engine}", "node", 1, engine, "1", ready_at=0.0)
+    store.beat_child(child, 60, takes_work=True)
+    (admitted,) = store.admit(engine, CostModel(1.0, 0.0), 1.0, most=1)
+    task = store.start_task(admitted.id, child.id, 60)
+    assert task is not None
+    (index,) = store.start_items(task, task.indexes, 60)
+    assert store.fail_item(task, index, LASTING, max_attempts=1)
+    store.end_task(task, max_attempts=1)
+    return index
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_pages_of_dead_letters_neither_skip_nor_repeat_while_items_of_two_engines_fail(
+    store: Store, limit: int
+) -> None:
+    items = [replace(one, model="hibari") if one.index % 2 else one for one in inputs(*"abcdefgh")]
+    store.create_job("job_1", "ann", items, {})
+    for engine in ("tone", "hibari", "hibari", "tone"):
+        fail_next(store, engine)
+    further = iter(["hibari", "tone", "hibari", "tone"])
+
+    def more_fail(_: int) -> None:
+        if engine := next(further, None):
+            fail_next(store, engine)
+
+    found = pages(store, limit, more_fail)
+
+    assert len(found) == len(set(found))
+    assert {("job_1", index) for index in range(4)} <= set(found)
+    for engine in further:
+        fail_next(store, engine)
+    of_hibari, of_tone = [1, 3, 5, 7], [0, 2, 4, 6]
+    assert pages(store, limit, lambda _: None) == [("job_1", n) for n in of_hibari + of_tone]
+
+
+def failed_jobs(store: Store) -> None:
+    for name in ("job_1", "job_2"):
+        store.create_job(name, "ann", inputs(*"abc"), {})
+        run_all(store, 0, 1, 2)
+
+
+def test_a_job_that_is_retried_or_deleted_between_two_pages_hides_none_of_the_others(
+    store: Store,
+) -> None:
+    for change in (store.retry, store.delete):
+        store._redis.flushall()
+        failed_jobs(store)
+        found = pages(store, 2, lambda number, do=change: None if number else do("job_2"))  # type: ignore[misc]
+        assert found == [("job_2", 0), ("job_2", 1), *(("job_1", index) for index in range(3))]
+
+
+def test_what_failed_again_between_two_pages_is_shown_again(store: Store) -> None:
+    failed_jobs(store)
+
+    def run_again(number: int) -> None:
+        if number == 0:
+            store.retry("job_2")
+            run_all(store, 1, 2)
+
+    found = pages(store, 2, run_again)
+
+    assert found[:2] == [("job_2", 0), ("job_2", 1)]
+    assert sorted(found[2:4]) == [("job_2", 1), ("job_2", 2)], "they failed in another run"
+    assert found[4:] == [("job_1", index) for index in range(3)]
+
+
+def test_a_dead_letter_of_a_schema_we_do_not_know_hides_no_other(store: Store) -> None:
+    failed_jobs(store)
+    store._redis.hset("voicemill:job:job_2", "schema", 2)
+    assert places(store.dead_letters("ann")) == [("job_1", index) for index in range(3)]
+
+
+def test_a_page_of_dead_letters_reads_no_more_than_it_shows(store: Store) -> None:
+    client: Any = store._redis
+
+    def bytes_read(size: int, skip: int) -> int:
+        client.flushall()
+        store.create_job("job_1", "ann", inputs(*["a"] * size), {}, reuse=False)
+        run_all(store, *range(size))
+        after = store.dead_letters("ann", limit=skip).letters[-1].id
+        before = client.info("stats")["total_net_output_bytes"]
+        page = store.dead_letters("ann", after=after, limit=20)
+        assert [one.item.input.index for one in page.letters] == [*range(skip, skip + 20)]
+        return int(client.info("stats")["total_net_output_bytes"]) - before
+
+    assert bytes_read(250, 200) == pytest.approx(bytes_read(50, 20), rel=0.1)
 
 
 def test_a_deleted_job_is_unknown_at_once_and_leaves_nothing_but_its_name(
@@ -164,7 +275,7 @@ def test_a_deleted_job_is_unknown_at_once_and_leaves_nothing_but_its_name(
     with pytest.raises(JobNotFoundError):
         store.job("job_1")
     assert store.jobs("default").jobs == []
-    assert store.dead_letters("default") == []
+    assert store.dead_letters("default").letters == []
     assert store.removals() == ["job_1"]
 
     store.purge("job_1")

@@ -175,3 +175,20 @@ def test_a_retry_is_finalised_again_and_the_audio_stays_until_then(waiting: Stor
     assert waiting.job("job_1").concatenation == Concatenation(250, again)
     assert waiting.job("job_1").counts == Counts(total=3, succeeded=3)
     assert waiting.job("job_1").audio_seconds == 4.5
+
+
+def test_a_job_of_a_schema_we_do_not_know_is_left_alone_and_keeps_none_from_its_turn(
+    waiting: Store,
+) -> None:
+    waiting.create_job("job_2", "default", inputs("ab"), {}, rules=CONCATENATED)
+    run_all(waiting)
+    client: Any = waiting._redis
+    client.hset("voicemill:job:job_1", "schema", 2)
+    due = client.zscore("voicemill:finalizing", "job_1")
+    before = client.hgetall("voicemill:job:job_1")
+
+    assert take(waiting).job_id == "job_2"
+    assert waiting.take_finalizing(LEASE) is None
+
+    assert client.hgetall("voicemill:job:job_1") == before
+    assert client.zscore("voicemill:finalizing", "job_1") == due, "who knows it takes it"

@@ -123,13 +123,17 @@ class StoreMachine(RuleBasedStateMachine):
         self.begin_items(task, count)
 
     @precondition(lambda self: self.model.waits() and self.free_children())
-    @rule(fails=st.lists(st.booleans(), min_size=4, max_size=4))
+    @rule(fails=st.lists(st.booleans(), min_size=8, max_size=8) | st.just([True] * 8))
     def work_off(self, fails: list[bool]) -> None:
-        """A batch from its admission to its end, some items of it failing for good."""
+        """Batches from their admission to their end, some items failing for good."""
         self.admit(4)
-        for task_id in self.model.admitted()[:1]:
+        endings = iter(fails)
+        for task_id in self.model.admitted():
+            if task_id not in self.model.tasks:
+                continue
             task = self.begin_task(task_id, self.free_children()[0])
-            for index, fails_ in zip(task.indexes, fails, strict=False):
+            for index, fails_ in zip(task.indexes, endings, strict=False):
+                self.ask(task, index)
                 self.end(task, index, fails=fails_)
             self.close(task)
 
@@ -166,6 +170,20 @@ class StoreMachine(RuleBasedStateMachine):
             error = None if pause else FULL
             returned = self.store.return_item(task, index, error, pause=pause)
             assert returned is self.model.give_back(task.id, index, pauses=bool(pause))
+
+    @precondition(lambda self: self.handles)
+    @rule(pick=picks)
+    def let_go(self, pick: int) -> None:
+        if task := self.any_handle(pick):
+            index = task.indexes[pick % len(task.indexes)]
+            assert self.store.cancel_item(task, index) is self.model.cancel(task.id, index)
+
+    @precondition(lambda self: self.handles)
+    @rule(pick=picks)
+    def share(self, pick: int) -> None:
+        if task := self.any_handle(pick):
+            for index in task.indexes:
+                self.ask(task, index)
 
     @precondition(lambda self: self.handles)
     @rule(pick=picks, pause=pauses)
@@ -328,7 +346,7 @@ class StoreMachine(RuleBasedStateMachine):
             found, items = self.store.job(job.id), self.store.items(job.id)
             assert (found.status, found.counts, found.run) == (job.status, job.counts, job.run)
             assert found.data_removed is job.data_removed
-            self.what_others_may_share_is_as_the_model_has_it(job)
+            self.who_took_the_place_of_the_first_is_as_the_model_has_it(job)
             assert [(one.status, one.attempts, one.cached) for one in items] == [
                 (one.status, one.attempts, one.cached) for one in job.items
             ]
@@ -350,11 +368,9 @@ class StoreMachine(RuleBasedStateMachine):
         waiting = self.redis.zrange("voicemill:finalizing", 0, -1)
         assert {job.decode() for job in waiting} == {job.id for job in self.model.finalizing()}
 
-    def what_others_may_share_is_as_the_model_has_it(self, job: ModelJob) -> None:
-        index, status = job.spoken, job.items[job.spoken].status
-        found = self.store.spoken(job.id, [0])[0]
-        assert (found.index, found.audio) == (index, self.published.get((job.id, index)))
-        assert (found.pending_seconds is None) is is_terminal(status)
+    def who_took_the_place_of_the_first_is_as_the_model_has_it(self, job: ModelJob) -> None:
+        found = self.redis.hget(f"voicemill:job:{job.id}:spoken", 0)
+        assert int(found or 0) == job.spoken
 
     @invariant()
     def the_counters_are_true(self) -> None:
@@ -424,7 +440,7 @@ class StoreMachine(RuleBasedStateMachine):
                 for index, item in enumerate(job.items)
                 if item.status is ItemStatus.FAILED
             }
-            letters = [letter.item for letter in self.store.dead_letters(tenant)]
+            letters = [letter.item for letter in self.store.dead_letters(tenant).letters]
             assert len(letters) == len(dead)
             assert {(item.job_id, item.input.index) for item in letters} == dead
 
@@ -472,6 +488,21 @@ class StoreMachine(RuleBasedStateMachine):
         indexes = task.indexes[:count]
         begun = self.store.start_items(task, indexes, HOUR)
         assert begun == self.model.begin(task.id, indexes)
+
+    def ask(self, task: StartedTask, index: int) -> None:
+        """What an item may share that is to sound as the first of its job."""
+        if index == 0:
+            return
+        found = self.store.share_item(task, index, 0)
+        which = self.model.share(task.job_id, task.id, index)
+        if which == index:
+            assert found is None
+            return
+        other = self.model.jobs[task.job_id].items[which]
+        assert found is not None
+        assert (found.index, found.audio) == (which, self.published.get((task.job_id, which)))
+        assert (found.pending_seconds is None) is is_terminal(other.status)
+        assert (found.error is not None) is (other.status is ItemStatus.FAILED)
 
     def end(self, task: StartedTask, index: int, *, fails: bool) -> None:
         if not fails:

@@ -79,6 +79,20 @@ def test_what_a_killed_child_had_in_hand_is_waited_for_and_spoken_once(
     assert max(item.attempts for item in items) <= 2
 
 
+@pytest.mark.full
+def test_a_text_that_kills_children_takes_the_attempts_of_two_of_its_items(
+    tmp_path: Path, redis_url: str
+) -> None:
+    env = {**SLOW, "VOICEMILL_WORKERS": "2", "VOICEMILL_RETRY_SECONDS": "0.1"}
+    with SoloWorker(redis_url, tmp_path, **env) as worker:
+        items = worker.wait_for(worker.submit(*["Poison {tone:crash} here."] * 30, "Good."))
+        assert worker.stop() == 0
+    assert_whole(items[30:])
+    assert {item.status for item in items[:30]} == {ItemStatus.FAILED}
+    assert {item.error and item.error.code for item in items[:30]} == {"worker_lost"}
+    assert sorted(item.attempts for item in items) == [1] * 29 + [3] * 2
+
+
 def kill(pid: int) -> None:
     process = psutil.Process(pid)
     process.kill()

@@ -62,7 +62,7 @@ def test_the_next_attempt_is_alone_and_in_shorter_segments(
     store: Store, redis_url: str, tmp_path: Path
 ) -> None:
     child = OneChild(store, redis_url, tmp_path)
-    store.create_job("job_1", "default", inputs(SHORT, LONG, SHORT, SHORT), {})
+    store.create_job("job_1", "default", inputs(SHORT, LONG, "Good day.", "Good night."), {})
     assert child.run_next() == (0, 1)
     failed = store.item("job_1", "row-000002")
     assert failed.error is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,81 +14,16 @@ import pytest
 import soundfile
 
 from tests.support import inputs
-from voicemill.costs import CostModel
+from tests.worker.bench import Bench
 from voicemill.jobs import Item, ItemError, ItemStatus, JobStatus
 from voicemill.reuse import marked
-from voicemill.settings import Settings
-from voicemill.storage import Storage
-from voicemill.store import Spoken, StartedTask, Store
-from voicemill.workers import ChildRecord
+from voicemill.store import Spoken, Store
 from worker.attempts import groups
-from worker.engines.base import Samples, SynthesisOptions
-from worker.engines.tone import ToneEngine
 from worker.housekeeping import Housekeeper
 from worker.reuse import pause_for
 from worker.sweep import Sweep
-from worker.synthesis import Synthesizer
-from worker.vitals import Vitals
 
 FAILED = ItemError("synthesis_failed", "It failed.", True)
-
-
-class CountingEngine(ToneEngine):
-    """Remembers what it was asked to speak."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.texts: list[str] = []
-
-    def synthesize(self, batch: Any, voice: str, options: SynthesisOptions) -> list[Samples | Any]:
-        self.texts += [segment.text for segment in batch]
-        return super().synthesize(batch, voice, options)
-
-
-class Bench:
-    """One child, or a few, on a store and a folder."""
-
-    def __init__(self, store: Store, url: str, folder: Path, **env: Any) -> None:
-        self.store = store
-        self.folder = folder
-        limits = {"retry_seconds": None, "free_space_floor_mb": 0, **env}
-        self.settings = Settings(redis_url=url, engine="tone", output_dir=folder, **limits)
-        self.engine = CountingEngine()
-        self.synthesizer = self.child()
-
-    def child(self, revision: str = "1") -> Synthesizer:
-        capabilities = replace(self.engine.load({}), model_revision=revision)
-        self.store.publish_engine(capabilities)
-        storage = Storage(self.store, self.settings)
-        assert storage.look() is None
-        vitals = Vitals(self.settings, self.engine)
-        return Synthesizer(self.store, self.engine, capabilities, self.settings, vitals, storage)
-
-    def start(self, child: str = "c1") -> StartedTask:
-        record = ChildRecord(child, "node", 1, "tone", "1", ready_at=0.0)
-        self.store.beat_child(record, 60, takes_work=True)
-        (admitted,) = self.store.admit("tone", CostModel(0.01, 0.0), 100.0, most=1)
-        task = self.store.start_task(admitted.id, child, 60)
-        assert task is not None
-        return task
-
-    def speak(self, job_id: str = "job_1") -> list[Item]:
-        """Run all that waits; gives the items."""
-        while self.store.snapshot().queued["tone"]:
-            self.run(self.start())
-        return self.store.items(job_id, limit=1000)
-
-    def run(self, task: StartedTask) -> None:
-        """Speak what a task carries, and close it."""
-        self.synthesizer.run(task)
-        self.store.end_task(task, max_attempts=3)
-
-    def submit(self, *texts: str, job: str = "job_1", tenant: str = "ann", **fields: Any) -> None:
-        self.store.create_job(job, tenant, inputs(*texts), {}, **fields)
-
-    def job(self, *texts: str, **fields: Any) -> list[Item]:
-        self.submit(*texts, **fields)
-        return self.speak(fields.get("job", "job_1"))
 
 
 @pytest.fixture
@@ -180,11 +116,67 @@ def test_where_the_first_fails_one_more_is_spoken_and_shared(bench: Bench) -> No
     assert len(bench.engine.texts) == 2
 
 
-def test_each_fails_for_itself_where_none_can_be_spoken(bench: Bench) -> None:
-    items = bench.job("{tone:fail} Never.", "{tone:fail} Never.", "Good.")
-    assert [item.status for item in items[:2]] == [ItemStatus.FAILED] * 2
-    assert [item.attempts for item in items] == [3, 3, 1]
+def test_each_fails_for_itself_where_the_engine_fails_now_and_then(bench: Bench) -> None:
+    items = bench.job(*["{tone:fail} Never."] * 3, "Good.")
+    assert [item.status for item in items[:3]] == [ItemStatus.FAILED] * 3
+    assert [item.attempts for item in items] == [3, 3, 3, 1]
     assert bench.store.job("job_1").counts.cached == 0
+
+
+def test_a_text_that_can_t_be_said_is_tried_twice_and_the_others_fail_unspoken(
+    bench: Bench,
+) -> None:
+    plain = inputs(*["Hello."] * 5, "Good.")
+    items = [replace(one, language="tlh" if one.text == "Hello." else None) for one in plain]
+    bench.store.create_job("job_1", "ann", items, {})
+
+    found = bench.speak()
+
+    assert [item.status for item in found] == [ItemStatus.FAILED] * 5 + [ItemStatus.SUCCEEDED]
+    errors = [item.error for item in found[:5] if item.error]
+    assert len({error.code for error in errors}) == 1
+    assert len({error.message for error in errors[:2]}) == 1
+    assert {error.message for error in errors[2:]} == {
+        f"Not spoken, as two items that are to sound the same have failed: {errors[0].message}"
+    }
+
+
+def test_a_text_that_kills_children_takes_the_attempts_of_two_items_and_the_others_fail_unspoken(
+    bench: Bench,
+) -> None:
+    bench.engine.kills = True
+    items = bench.job(*["Poison."] * 40)
+
+    assert bench.engine.texts == ["Poison."] * 6
+    assert {item.status for item in items} == {ItemStatus.FAILED}
+    assert {item.error and item.error.code for item in items} == {"worker_lost"}
+    assert sorted(item.attempts for item in items) == [1] * 38 + [3] * 2
+
+    bench.engine.kills = False
+    bench.store.retry("job_1")
+    assert_whole(bench.speak())
+    assert bench.engine.texts[6:] == ["Poison."], "another run hears it again"
+
+
+def test_a_job_that_is_cancelled_half_way_has_given_what_was_spoken_to_most_that_share_it(
+    bench: Bench,
+) -> None:
+    chance = random.Random(7)
+    texts = [f"Line {n}." for n in range(60)]
+    texts += chance.choices(texts, k=60)
+    chance.shuffle(texts)
+    bench.submit(*texts)
+    while len(bench.engine.texts) < 30:
+        bench.run(bench.start(batch_seconds=1e-6))
+    bench.store.cancel("job_1")
+
+    items = bench.store.items("job_1", limit=1000)
+
+    spoken = {item.input.text for item in items if item.status is ItemStatus.SUCCEEDED}
+    alike = [item for item in items if item.input.same_as is not None and item.input.text in spoken]
+    assert len(spoken) == 30
+    assert len(alike) > 20
+    assert sum(item.cached for item in alike) > 0.9 * len(alike)
 
 
 @pytest.mark.parametrize("damage", ["gone", "shorter", "other", "link", "folder"])
@@ -254,13 +246,10 @@ def test_an_item_that_another_child_speaks_is_waited_for_and_no_slot_is_held(
     second = bench.store.item("job_1", "row-000002")
     assert (second.status, second.attempts, second.error) == (ItemStatus.QUEUED, 0, None)
     assert bench.store.snapshot().queued == {"tone": 1}
-    client: Any = bench.store._redis
-    ((entry, due),) = client.zrange("voicemill:job:job_1:delayed:tone", 0, -1, withscores=True)
+    ((_, due),) = bench.end_pauses()
     assert 0 < due - bench.store.snapshot().at <= 0.5
     bench.store.fail_item(first, 0, FAILED, max_attempts=1)
     bench.store.end_task(first, max_attempts=1)
-    for name, member in (("job:job_1:delayed:tone", entry), ("delayed:tone", "job_1")):
-        client.zadd(f"voicemill:{name}", {member: 0})
 
     items = bench.speak()
 
@@ -290,13 +279,14 @@ def test_a_cancelled_job_keeps_no_file_that_was_shared_too_late(bench: Bench) ->
     bench.run(bench.start())
     task = bench.start()
     store = bench.store
-    spoken = store.spoken
+    share = store.share_item
 
-    def spoken_late(*args: Any) -> Any:
+    def share_late(*args: Any) -> Any:
+        found = share(*args)
         store.cancel("job_1")
-        return spoken(*args)
+        return found
 
-    store.spoken = spoken_late  # type: ignore[method-assign]
+    store.share_item = share_late  # type: ignore[method-assign]
     bench.run(task)
 
     assert store.item("job_1", "row-000002").status is ItemStatus.CANCELLED

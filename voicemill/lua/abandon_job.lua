@@ -1,4 +1,5 @@
 -- Fail jobs whose submission stopped half-way. ARGV: seconds without a new page, limit
+-- uses: jobs, waiting
 local stale = redis.call('ZRANGEBYSCORE', P .. 'validating', '-inf', now() - tonumber(ARGV[1]), 'LIMIT', 0, ARGV[2])
 for _, job in ipairs(stale) do
   local record = redis.call('HMGET', job_key(job), 'status', 'queued', 'engines')

@@ -2,6 +2,7 @@
 -- by priority, of the fairness key that has had least, oldest job first.
 -- ARGV: engine, a, b (seconds = a + b * characters), seconds per batch, slots to keep for interactive
 -- work, lead seconds, task id... Returns [task, estimated seconds, class]...
+-- uses: costs, queues
 local engine, a, b, budget = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local MOST_ITEMS = 64
 local at = stamp()
@@ -34,8 +35,10 @@ local function seconds_of(parts)
 end
 
 -- Batches shrink as the queue runs out, so that the last ones end together.
-local function cut(queue, room)
-  local waiting = redis.call('LLEN', queue)
+local function cut(job, room)
+  local again = redis.call('LLEN', again_key(job, engine))
+  local queue = again > 0 and again_key(job, engine) or queue_key(job, engine)
+  local waiting = again + redis.call('LLEN', queue_key(job, engine))
   local most = math.min(MOST_ITEMS, room, math.max(1, math.ceil(waiting / (2 * slots))))
   local entries, characters, cost, key = {}, 0, 0, nil
   for _, entry in ipairs(redis.call('LRANGE', queue, 0, most - 1)) do
@@ -85,7 +88,7 @@ local function send(task, class, tenant, tag, weight, room)
   local line = first_line(engine, class, tenant)
   local key, key_tag = first_of(line)
   local job = redis.call('ZRANGE', P .. 'waiting:' .. line .. ':' .. key, 0, 0)[1]
-  local entries, characters, cost, is_last = cut(queue_key(job, engine), room)
+  local entries, characters, cost, is_last = cut(job, room)
   if #entries > 0 then
     redis.call('HSET', task_key(task), 'schema', 1, 'job', job, 'engine', engine, 'status', 'admitted',
       'entries', cjson.encode(entries), 'seconds', cost, 'class', class,

@@ -1,4 +1,5 @@
 -- Cancel what waits at once; what runs ends at its next check. ARGV: job
+-- uses: tasks
 local job = ARGV[1]
 local record = redis.call('HMGET', job_key(job), 'status', 'engines', 'schema')
 local status = record[1]

@@ -1,5 +1,6 @@
 -- A clerk says that it lives, and drops who has been silent, a silent worker's unacked messages too.
 -- ARGV: clerk, lease seconds
+-- uses: keys
 local at = now()
 redis.call('ZADD', P .. 'clerks', at + tonumber(ARGV[2]), ARGV[1])
 redis.call('ZREMRANGEBYSCORE', P .. 'clerks', '-inf', at)

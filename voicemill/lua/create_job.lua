@@ -3,6 +3,7 @@
 -- seconds until it expires, seconds its outputs are kept, silence (ms) between the items' audio in one file
 -- (each of the four may be ""), items, characters, bytes, most bytes, and "never" where audio is not to be
 -- reused
+-- uses: jobs, waiting
 local job, tenant = ARGV[1], ARGV[2]
 local MOST_MEMORY = 0.9
 if redis.call('EXISTS', job_key(job)) == 1 then return redis.error_reply('JOBEXISTS') end

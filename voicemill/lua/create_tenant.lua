@@ -1,5 +1,6 @@
 -- Keep a tenant and the hash of its key. ARGV: tenant, hash, weight, most running items, most queued items,
 -- most queued characters (each may be empty). Returns 0 if it has a key already
+-- uses: keys
 local tenant = tenant_key(ARGV[1])
 if redis.call('HEXISTS', tenant, 'key') == 1 then return 0 end
 redis.call('HSET', tenant, 'schema', 1, 'key', ARGV[2], 'weight', ARGV[3],

@@ -1,4 +1,5 @@
 -- Hide a job for good; the clerk removes what there is of it. ARGV: job, 1 if it may still be ending
+-- uses: finalizing
 local job = ARGV[1]
 -- Its items have ended: nobody needs to join their audio any more.
 if ARGV[2] == '1' and redis.call('HGET', job_key(job), 'status') == 'finalizing' then end_finalizing(job) end

@@ -1,4 +1,5 @@
 -- Stop jobs that are past their deadline, and go on with those that are being stopped. ARGV: limit
+-- uses: tasks
 local due = redis.call('ZRANGEBYSCORE', P .. 'deadlines', '-inf', now(), 'LIMIT', 0, ARGV[1])
 for _, job in ipairs(due) do
   local status = redis.call('HGET', job_key(job), 'status')

@@ -1,5 +1,6 @@
 -- Jobs whose audio and texts have been kept for long enough; from now on they count as removed.
 -- ARGV: limit
+-- uses: keys
 local due = redis.call('ZRANGEBYSCORE', P .. 'expiries', '-inf', now(), 'LIMIT', 0, ARGV[1])
 for _, job in ipairs(due) do redis.call('HSET', job_key(job), 'data_removed', 1) end
 return due

@@ -1,2 +1,3 @@
 -- Incarnations of workers that are alive.
+-- uses: keys
 return redis.call('ZRANGEBYSCORE', P .. 'nodes', now(), '+inf')

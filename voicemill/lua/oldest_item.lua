@@ -1,4 +1,5 @@
 -- Age in seconds of the oldest item that has not been started; nothing when none waits.
+-- uses: keys
 local first
 local function look_at(job)
   local created = job and tonumber(redis.call('HGET', job_key(job), 'created_at'))

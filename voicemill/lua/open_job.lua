@@ -1,4 +1,5 @@
 -- Make a validated job live. ARGV: job, expected total. Returns its record, or nothing if it is not to be opened
+-- uses: jobs, lines, waiting
 local job = ARGV[1]
 local record = redis.call('HMGET', job_key(job), 'status', 'total', 'engines', 'class')
 if record[1] ~= 'validating' or record[2] ~= ARGV[2] then return {} end

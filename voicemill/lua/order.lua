@@ -1,5 +1,6 @@
 -- An operator asks something of a worker or a child. ARGV: id, recycle | drain | resume.
 -- Returns 0 for one that was not heard of lately.
+-- uses: keys
 local id, order = ARGV[1], ARGV[2]
 -- What drained and never came back can still be resumed.
 local is_known = order == 'resume' and redis.call('SISMEMBER', P .. 'draining', id) == 1

@@ -1,5 +1,6 @@
 -- Children that still hold a task of a job which has been stopping for too long.
 -- ARGV: seconds, child...
+-- uses: keys
 local found = {}
 for position = 2, #ARGV do
   local task = redis.call('HGET', P .. 'child_tasks', ARGV[position])

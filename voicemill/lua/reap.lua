@@ -1,4 +1,5 @@
 -- Release running leases that ran out. ARGV: max attempts, retry seconds, limit
+-- uses: failures
 local due = redis.call('ZRANGEBYSCORE', P .. 'running', '-inf', now(), 'LIMIT', 0, ARGV[3])
 local message = 'The worker was not heard of for as long as its lease.'
 for _, task in ipairs(due) do

@@ -1,5 +1,6 @@
 -- A child's process is gone. ARGV: child, engine, max attempts, retry seconds, code, message.
 -- Returns 1 if it held a task
+-- uses: failures
 local child, engine = ARGV[1], ARGV[2]
 redis.call('ZREM', P .. 'children', child)
 redis.call('ZREM', P .. 'slots:' .. engine, child)

@@ -1,4 +1,5 @@
 -- Deleted jobs that have ended and are not removed yet. ARGV: limit
+-- uses: jobs
 local found = {}
 for _, job in ipairs(redis.call('ZRANGE', P .. 'removals', 0, ARGV[1] - 1)) do
   local status = redis.call('HGET', job_key(job), 'status')

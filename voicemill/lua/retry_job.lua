@@ -1,6 +1,7 @@
 -- Run the failed items of a job once more, in any number: their lists become its queues. Nothing is done
 -- where that has begun: a later run than the one whose failures are meant. ARGV: job, that run or ""
 -- Returns how many
+-- uses: jobs, lines, waiting
 local job = ARGV[1]
 local record = redis.call('HMGET', job_key(job), 'status', 'engines', 'failed', 'tenant', 'data_removed', 'run')
 if ARGV[2] ~= '' and tonumber(record[6]) > tonumber(ARGV[2]) then return 0 end
@@ -19,6 +20,7 @@ end
 redis.call('HDEL', job_key(job), 'output_expires_at')
 redis.call('ZREM', P .. 'expiries', job)
 redis.call('HINCRBY', job_key(job), 'run', 1)
+redis.call('UNLINK', spoken_key(job))
 redis.call('HSET', job_key(job), 'failed', 0)
 redis.call('HINCRBY', job_key(job), 'queued', record[3])
 for _, engine in ipairs(cjson.decode(record[2])) do

@@ -1,6 +1,7 @@
 -- What health judges. Returns [now, clerks alive, [child record]...,
 -- [engine, slots, queued items, queued characters, tasks, interactive items, interactive characters]...,
 -- [worker record]..., 1 if the queue is paused, [draining id]...]
+-- uses: fleet
 local at = now()
 local engines = {}
 local function queued(what, field) return tonumber(redis.call('HGET', P .. what, field) or '0') end

@@ -1,4 +1,5 @@
 -- Tasks sent a while ago and not started. ARGV: seconds, limit. Returns [task, engine, estimated seconds, class]...
+-- uses: keys
 local stale = redis.call('ZRANGEBYSCORE', P .. 'admitted', '-inf', now() - tonumber(ARGV[1]), 'LIMIT', 0, ARGV[2])
 local found = {}
 for _, task in ipairs(stale) do

@@ -1,5 +1,6 @@
 -- The start-of-item compare-and-set; it counts the attempt.
 -- ARGV: task, token, lease seconds, index... Returns nil when the lease is lost, else [index, attempt]...
+-- uses: items, jobs
 local task = ARGV[1]
 local record = redis.call('HMGET', task_key(task), 'token', 'job', 'engine')
 if record[1] ~= ARGV[2] then return nil end
@@ -19,7 +20,7 @@ for position = 4, #ARGV do
     state.run = tonumber(waits[3])
     if not state.started_at then first_attempts = first_attempts + 1 end
     state.started_at = now()
-    state.completed_at = nil
+    state.completed_at, state.again_at = nil, nil
     move_item(job, index, state, 'in_progress')
     table.insert(started, {tonumber(index), state.attempts})
   elseif state.status == 'in_progress' and state.task_id == task then

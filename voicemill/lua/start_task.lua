@@ -1,6 +1,7 @@
 -- The start-of-task compare-and-set: a second copy of the message finds nothing to take.
 -- ARGV: task, token, child, lease seconds. Returns nil or
 -- [job, indexes (JSON), tenant, reuse]
+-- uses: items
 local task = ARGV[1]
 local record = redis.call('HMGET', task_key(task), 'status', 'job', 'entries', 'schema', 'token')
 -- The same call again, because its answer was lost, carries the token that has it already.

@@ -10,11 +10,20 @@ from voicemill.store.finalizing import FinalizingStore, Join
 from voicemill.store.fleet import FleetStore
 from voicemill.store.jobs import JobPage
 from voicemill.store.removal import RemovalStore
-from voicemill.store.replay import DeadLetter, ReplayStore
+from voicemill.store.replay import DeadLetter, DeadLetterPage, ReplayStore
 from voicemill.store.tasks import AdmittedTask, Spoken, StartedTask, TaskStore
 from voicemill.store.tenants import TenantStore
 
-__all__ = ["AdmittedTask", "DeadLetter", "JobPage", "Join", "Spoken", "StartedTask", "Store"]
+__all__ = [
+    "AdmittedTask",
+    "DeadLetter",
+    "DeadLetterPage",
+    "JobPage",
+    "Join",
+    "Spoken",
+    "StartedTask",
+    "Store",
+]
 
 
 class Store(

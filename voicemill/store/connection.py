@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,16 +19,28 @@ from voicemill.errors import StoreRefusedError, StoreUnavailableError
 
 KEY_PREFIX = "voicemill:"
 SCRIPTS = files("voicemill") / "lua"
+USES = re.compile("^-- uses: (.+)$", re.MULTILINE)
+"""How a script, or a part of many, names the parts in ``lua/parts`` that it stands on."""
 REFUSALS = ("MISCONF", "NOREPLICAS", "OOM")
 """Refusals to write that redis-py has no class for: a full disk under the AOF, too few replicas."""
 
 
 @cache
 def script_text(name: str) -> str:
-    """The Lua of one script with what all of them share in front."""
-    return "\n".join(
-        (SCRIPTS / f"{part}.lua").read_text("utf-8") for part in ("fair", "common", name)
-    )
+    """The Lua of one script, behind that of the parts it uses and of those that they use."""
+    texts: dict[str, str] = {}
+
+    def add(path: str) -> None:
+        if path in texts:
+            return
+        text = (SCRIPTS / path).read_text("utf-8")
+        if uses := USES.search(text):
+            for part in uses[1].split(", "):
+                add(f"parts/{part}.lua")
+        texts[path] = text
+
+    add(f"{name}.lua")
+    return "\n".join(texts.values())
 
 
 @contextmanager
@@ -120,5 +133,5 @@ class Connection:
 
 
 def key(*parts: str) -> str:
-    """The Redis key of these parts, as ``common.lua`` builds it."""
+    """The Redis key of these parts, as ``parts/keys.lua`` builds it."""
     return KEY_PREFIX + ":".join(parts)

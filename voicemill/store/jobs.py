@@ -66,6 +66,15 @@ class JobPage:
     has_more: bool
 
 
+@dataclass(frozen=True, slots=True)
+class LastFailure:
+    """Why the attempt before the one in hand failed."""
+
+    error: ItemError
+    tries: int
+    """Attempts before the one in hand, in this run of its job."""
+
+
 class JobStore(Connection):
     """Creates, reads and cancels jobs."""
 
@@ -84,7 +93,7 @@ class JobStore(Connection):
         """Store a job and make it live; it reads as ``validating`` until it is whole.
 
         ``items`` come with indexes 0, 1, 2 … With ``reuse``, those that are to sound the same share
-        their audio: each but the first waits behind all that have to be spoken.
+        their audio, and wait one behind the other.
         A job whose writer dies half-way is failed by the clerk; one that lives on after that gets
         ``StoreRefusedError``.
         Raises ``QuotaExceededError`` and ``QueueFullError`` before anything is stored.
@@ -113,7 +122,7 @@ class JobStore(Connection):
             )
         except redis.exceptions.ResponseError as error:
             raise refusal_of(error) or error from error
-        waiting = sorted(items, key=lambda item: item.same_as is not None)
+        waiting = sorted(items, key=place_of)
         for offset in range(0, len(items), APPEND_ITEMS):
             page = append_arguments(job_id, offset, items, pages, waiting)
             if not self.run("append_items", *page):
@@ -190,16 +199,17 @@ class JobStore(Connection):
             for index in indexes
         ]
 
-    def last_errors(self, job_id: str, indexes: Sequence[int]) -> dict[int, ItemError]:
-        """Why the attempt before failed, by index of the items that had one."""
+    def last_failures(self, job_id: str, indexes: Sequence[int]) -> dict[int, LastFailure]:
+        """How the attempt before ended, by index of the items that failed before in this run."""
         with translated():
             states = self._redis.hmget(key("job", job_id, "states"), [str(i) for i in indexes])
-        records = [json.loads(state) if state else {} for state in states]
-        return {
-            index: ItemError(**record["error"])
-            for index, record in zip(indexes, records, strict=True)
-            if record.get("error")
-        }
+        failures = {}
+        for index, state in zip(indexes, states, strict=True):
+            record: dict[str, Any] = json.loads(state) if state else {"attempts": 0}
+            tries = record["attempts"] - record.get("base", 0) - 1
+            if record.get("error") and tries > 0:
+                failures[index] = LastFailure(ItemError(**record["error"]), tries)
+        return failures
 
     def cancel(self, job_id: str) -> Job:
         """Cancel what waits at once, what runs at its next check; a terminal job stays as it is."""
@@ -260,6 +270,11 @@ def refusal_of(error: redis.exceptions.ResponseError) -> VoicemillError | None:
                 "Wait until some are spoken, or send less."
             )
     return None
+
+
+def place_of(item: ItemInput) -> int:
+    """Where an item waits: those that are to sound as another right behind that one."""
+    return item.index if item.same_as is None else item.same_as
 
 
 def append_arguments(

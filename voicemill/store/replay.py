@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import redis
@@ -10,7 +9,7 @@ import redis
 from voicemill.errors import DataRemovedError, JobActiveError, JobNotFoundError
 from voicemill.jobs import Item, Job
 from voicemill.store.connection import key, translated
-from voicemill.store.jobs import JobStore, refusal_of
+from voicemill.store.jobs import JobStore, read_job, refusal_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +18,25 @@ class DeadLetter:
 
     id: str
     item: Item
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterPage:
+    """Some of them."""
+
+    letters: list[DeadLetter]
+    has_more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a failed item is listed: by its job, that one's run and engine, in order of failure."""
+
+    job_id: str
+    seq: int
+    run: int
+    engine: int
+    position: int
 
 
 class ReplayStore(JobStore):
@@ -44,40 +62,58 @@ class ReplayStore(JobStore):
 
     def dead_letters(
         self, tenant: str, *, after: str | None = None, limit: int = 100
-    ) -> list[DeadLetter]:
+    ) -> DeadLetterPage:
         """Items of a tenant that failed for good, of its newest job first, following ``after``.
 
+        A job that was retried since ``after`` was read begins anew: what failed again is shown.
         Raises ``JobNotFoundError`` when ``after`` is no place in the list.
         """
-        listed = key("dead", tenant)
-        start, position = 0, 0
+        begin = None if after is None else self._place_at(tenant, after)
+        newest = "+inf" if begin is None else begin.seq
         with translated():
-            if after is not None:
-                job_id, _, place = after.rpartition(".")
-                rank = self._redis.zrevrank(listed, job_id)
-                if rank is None or not place.isdecimal():
-                    raise JobNotFoundError(f"There is no item {after[:80]} to continue after.")
-                start, position = int(rank), int(place) + 1
-            ids = self._redis.zrevrange(listed, start, start + limit)
-        found: list[DeadLetter] = []
-        for job_id in ids:
-            job = self.job(job_id.decode())
-            indexes = self._failed(job)[position : position + limit - len(found)]
+            ids = self._redis.zrevrangebyscore(key("dead", tenant), newest, "-inf", 0, limit + 1)
+            pipeline = self._redis.pipeline(transaction=False)
+            for job_id in ids:
+                pipeline.hgetall(key("job", job_id.decode()))
+            jobs = [job for job in map(read_job, pipeline.execute()) if job is not None]
+        letters: list[DeadLetter] = []
+        has_more = False
+        for job in jobs:
+            follows = begin if begin and (begin.job_id, begin.run) == (job.id, job.run) else None
+            places = self._failed(job, follows, limit + 1 - len(letters))
+            has_more = len(letters) + len(places) > limit
+            shown = places[: limit - len(letters)]
+            items = self._read_items(job, [index for _, index in shown])
+            letters += [
+                DeadLetter(name, item) for (name, _), item in zip(shown, items, strict=True)
+            ]
+            if has_more:
+                break
+        return DeadLetterPage(letters, has_more)
+
+    def _failed(self, job: Job, follows: Place | None, most: int) -> list[tuple[str, int]]:
+        """Names and indexes of a job's failed items, so many, behind that place."""
+        first, position = (follows.engine, follows.position + 1) if follows else (0, 0)
+        found: list[tuple[str, int]] = []
+        for number, engine in enumerate(job.engines[first:], first):
+            listed, last = key("job", job.id, "failed", engine), position + most - len(found) - 1
+            with translated():
+                entries = self._redis.lrange(listed, position, last) if last >= position else []
             found += [
-                DeadLetter(f"{job.id}.{place}", item)
-                for place, item in enumerate(self._read_items(job, indexes), position)
+                (f"{job.id}.{job.run}.{number}.{place}", int(entry.partition(b"\t")[0]))
+                for place, entry in enumerate(entries, position)
             ]
             position = 0
-            if len(found) == limit:
-                break
         return found
 
-    def _failed(self, job: Job) -> Sequence[int]:
-        entries: list[bytes] = []
+    def _place_at(self, tenant: str, name: str) -> Place:
+        job_id, *numbers = name.split(".")
         with translated():
-            for engine in job.engines:
-                entries += self._redis.lrange(key("job", job.id, "failed", engine), 0, -1)
-        return [int(entry.partition(b"\t")[0]) for entry in entries]
+            owner, seq = self._redis.hmget(key("job", job_id), "tenant", "seq")
+        is_theirs = owner is not None and owner.decode() == tenant
+        if not is_theirs or len(numbers) != 3 or not all(map(str.isdecimal, numbers)):
+            raise JobNotFoundError(f"There is no item {name[:80]} to continue after.")
+        return Place(job_id, int(seq), *map(int, numbers))
 
     def _on_ended(self, script: str, job_id: str, *args: int | str) -> None:
         try:

@@ -54,7 +54,9 @@ class Spoken:
     index: int
     audio: ItemAudio | None = None
     pending_seconds: float | None = None
-    """How long ago it was begun, where it has not ended."""
+    """How long ago it was begun, or until it may be, where it has not ended."""
+    error: ItemError | None = None
+    """Why it failed, and the one before it: so would the others."""
 
 
 class TaskStore(Connection):
@@ -98,12 +100,13 @@ class TaskStore(Connection):
         started = self.run("start_items", task.id, task.token, lease_seconds, *indexes)
         return {index: attempt for index, attempt in started or []}
 
-    def spoken(self, job_id: str, firsts: Sequence[int]) -> dict[int, Spoken]:
-        """What there is to share, by index of the first items that are to sound the same."""
-        if not firsts:
-            return {}
-        found = self.run("spoken", job_id, *firsts)
-        return {first: read_spoken(*one) for first, one in zip(firsts, found, strict=True)}
+    def share_item(self, task: StartedTask, index: int, same_as: int) -> Spoken | None:
+        """What an item may share that is to sound as the item ``same_as``.
+
+        Nothing where it is to be spoken: it stands for those that sound the same from then on.
+        """
+        found, state, seconds = self.run("share_item", task.job_id, task.id, index, same_as)
+        return None if found == index else read_spoken(found, state, float(seconds))
 
     def succeed_item(
         self,
@@ -122,8 +125,7 @@ class TaskStore(Connection):
         body = json.dumps(asdict(audio))
         mine = (task.id, task.token, index)
         shared = ("cached" if cached else "", "" if same_as is None else same_as)
-        ended = self.run("end_item", *mine, "succeeded", body, 0, 0, DECAY, task.job_id, *shared)
-        return bool(ended)
+        return bool(self.run("succeed_item", *mine, body, DECAY, task.job_id, *shared))
 
     def fail_item(
         self,
@@ -133,29 +135,34 @@ class TaskStore(Connection):
         *,
         max_attempts: int,
         retry_seconds: float = 0.0,
-    ) -> bool:
+    ) -> ItemStatus | None:
         """Note a failed attempt; a retryable one goes back to its queue, alone and after a pause.
 
-        The pause is ``retry_seconds`` after the first attempt and grows.
+        The pause is ``retry_seconds`` after the first attempt and grows. Gives what the item is
+        now; nothing where it is not ours any more.
         """
         mine = (task.id, task.token, index)
         body = json.dumps(asdict(error))
-        return bool(self.run("end_item", *mine, "failed", body, max_attempts, retry_seconds))
+        return self._end_item(*mine, "failed", body, max_attempts, retry_seconds)
 
     def return_item(
         self, task: StartedTask, index: int, error: ItemError | None, *, pause: float = 0.0
-    ) -> bool:
+    ) -> ItemStatus | None:
         """Give an item back as if it had not been begun; ``error`` says why, if anything is wrong.
 
-        It comes again after a pause of so many seconds.
+        It comes again after a pause of so many seconds. Gives the same as ``fail_item``.
         """
         body = json.dumps(error and asdict(error))
         mine = (task.id, task.token, index)
-        return bool(self.run("end_item", *mine, "returned", body, 0, pause))
+        return self._end_item(*mine, "returned", body, 0, pause)
 
-    def cancel_item(self, task: StartedTask, index: int) -> None:
-        """Note that an item was stopped because its job was."""
-        self.run("end_item", task.id, task.token, index, "cancelled", "null", 0, 0)
+    def cancel_item(self, task: StartedTask, index: int) -> ItemStatus | None:
+        """Note that an item was stopped because its job was; gives the same as ``fail_item``."""
+        return self._end_item(task.id, task.token, index, "cancelled", "null", 0, 0)
+
+    def _end_item(self, *args: str | int | float) -> ItemStatus | None:
+        status = self.run("end_item", *args)
+        return None if status is None else ItemStatus(status.decode())
 
     def end_task(self, task: StartedTask, *, max_attempts: int, retry_seconds: float = 0.0) -> bool:
         """Close a task and free its slot; what it did not start goes back as it was."""
@@ -238,10 +245,13 @@ def read_admitted(engine: str, answer: Sequence[tuple[bytes, bytes, bytes]]) -> 
     ]
 
 
-def read_spoken(index: int, state: bytes, seconds: bytes) -> Spoken:
+def read_spoken(index: int, state: bytes, seconds: float) -> Spoken:
     """What the state of an item says."""
     record = json.loads(state)
-    audio, has_ended = record.get("audio"), is_terminal(ItemStatus(record["status"]))
+    status, audio, error = ItemStatus(record["status"]), record.get("audio"), record.get("error")
     return Spoken(
-        index, ItemAudio(**audio) if audio else None, None if has_ended else float(seconds)
+        index,
+        audio=ItemAudio(**audio) if audio else None,
+        pending_seconds=None if is_terminal(status) else seconds,
+        error=ItemError(**error) if error and status is ItemStatus.FAILED else None,
     )

@@ -1,8 +1,8 @@
 -- Start-time fair queueing, as fairness.py has it: who share a device are the members of a node.
 -- A member that has something waiting stands in one list of the node, or in several, by its start
 -- tag: seconds of device time divided by its weight. The lowest tag goes next.
+-- uses: keys
 
-local P = 'voicemill:'
 local REMEMBERED_SECONDS = 3600
 
 local function ready_key(list) return P .. 'ready:' .. list end
