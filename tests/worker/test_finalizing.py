@@ -266,7 +266,8 @@ def test_who_loses_the_job_while_it_joins_leaves_nothing(
     def join_late(*args: Any) -> joining.Joined:
         joined = real(*args)
         redis: Any = store._redis
-        redis.zadd("voicemill:finalizing", {"job_1": 0})
+        redis.zadd("voicemill:finalizing:default", {"job_1": 0})
+        redis.zadd("voicemill:finalizing", {"default": 0})
         others.append(store.take_finalizing(0.0))
         return joined
 

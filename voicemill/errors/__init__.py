@@ -19,6 +19,7 @@ from voicemill.errors.base import (
     leaves,
 )
 from voicemill.errors.concatenation import (
+    ConcatenationCancelledError,
     ConcatenationError,
     MixedSampleRatesError,
 )
@@ -82,6 +83,7 @@ from voicemill.errors.synthesis import (
 __all__ = [
     "AccessDeniedError",
     "AudioGoneError",
+    "ConcatenationCancelledError",
     "ConcatenationError",
     "DataRemovedError",
     "DiskFullError",
