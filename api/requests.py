@@ -169,8 +169,8 @@ class JobDefaults(Delivery):
     )
     output_expires_after: Expiry | None = Field(
         None,
-        description="How long audio and texts are kept once the job has ended, a minute to 366 days; "
-        "for ever only where the server's VOICEMILL_RETENTION_SECONDS is off and this is left out.",
+        description="How long audio and texts are kept once the job has ended, a minute to 366 "
+        "days; left out, as long as the server's VOICEMILL_RETENTION_SECONDS, maybe for ever.",
     )
     reuse: bool = Field(
         True,

@@ -200,9 +200,7 @@ def test_a_tenant_whose_jobs_wait_for_room_holds_nobody_up(store: Store) -> None
     assert store.take_finalizing(LEASE) is None
 
 
-def test_a_join_takes_as_many_commands_however_many_jobs_wait(
-    store: Store, redis_url: str
-) -> None:
+def test_a_join_takes_as_many_commands_however_many_jobs_wait(store: Store, redis_url: str) -> None:
     server = Server(redis_url)
 
     def sent(jobs: int) -> dict[str, int]:

@@ -345,7 +345,9 @@ def expire_and_delete_job(store: Store) -> None:
 
 @pytest.mark.parametrize("what", ["item", "half", "joined"])
 @pytest.mark.parametrize("end", [delete_job, expire_job, expire_and_delete_job])
-@pytest.mark.parametrize("purged", [True, False], ids=["removed, late write", "late write, removed"])
+@pytest.mark.parametrize(
+    "purged", [True, False], ids=["removed, late write", "late write, removed"]
+)
 def test_no_file_of_a_late_writer_stays_whatever_the_order(
     store: Store,
     housekeeper: Housekeeper,

@@ -62,11 +62,11 @@ def files(folder: Path) -> list[str]:
 
 def test_thousands_of_names_cost_one_reading(source: Path, reads: list[Path]) -> None:
     share = Sharing()
-    for number in range(2000):
+    for number in range(500):
         written = share.share(source, source.parent / f"{number}.wav", SHA256)
         assert (written.sha256, written.size_bytes) == (SHA256, len(DATA))
     assert len(reads) == 1
-    assert source.stat().st_nlink == 2001
+    assert source.stat().st_nlink == 501
 
 
 def test_a_file_that_was_written_just_now_is_read_for_each_name(
