@@ -164,7 +164,8 @@ def audio(job_id: str) -> Response:
 @blueprint.post("/v1/jobs/<job_id>/cancel")
 @describe(
     Operation(
-        summary="Cancel a job; one that has ended stays as it is",
+        summary="Cancel a job; one that has ended stays as it is, one that is only joined yet is "
+        "completed without its one file",
         tag="jobs",
         answers={200: Answer("The job as it stands now.", JobBody, headers=RETRY_AFTER)},
         problems=(JobNotFoundError,),

@@ -584,6 +584,7 @@ def test_a_full_disk_keeps_the_job_waiting_until_there_is_room(
     assert MARKER not in last["files"]
 
 
+@pytest.mark.full
 def test_a_join_that_runs_in_another_process_ends_with_a_cancel(
     store: Store, redis_url: str, folder: Path, slow_clerks: list[subprocess.Popen[bytes]]
 ) -> None:
