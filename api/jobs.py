@@ -31,6 +31,7 @@ from api.tenants import current_tenant
 from api.wire import item_body, job_body, page, retry_after
 from voicemill.errors import (
     AudioGoneError,
+    AudioUnreadableError,
     DataRemovedError,
     JobActiveError,
     JobNotFoundError,
@@ -150,6 +151,7 @@ def show(job_id: str) -> Response:
             NotReadyError,
             NoAudioError,
             AudioGoneError,
+            AudioUnreadableError,
             RangeNotSatisfiableError,
         ),
     )

@@ -37,6 +37,11 @@ REFUSALS: Mapping[int, type[StorageError]] = {
     errno.EROFS: ReadOnlyError,
 }
 """What the operating system says when it is not the file's fault."""
+GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EISDIR})
+"""What it says when there is no file to read, or a folder, a link or a socket in its place.
+
+All else that it says of reading may be another thing in a moment.
+"""
 
 
 @dataclass(frozen=True, slots=True)

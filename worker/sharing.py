@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import stat
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from voicemill.outputs import WrittenFile, drafted, make_folder, refusals, sync_folder
+from voicemill.outputs import GONE, WrittenFile, drafted, make_folder, refusals, sync_folder
 
 BLOCK_BYTES = 1 << 20
 BELIEVED_SECONDS = 60.0
@@ -21,8 +20,6 @@ SETTLED_SECONDS = 2.0
 """Time after which another write is sure to show in a file's time of change."""
 MOST_FILES = 1024
 """That one process believes in."""
-GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EISDIR})
-"""What opening says of no file, of a folder in a file's place, of a link, of a socket."""
 
 
 class GoneError(Exception):

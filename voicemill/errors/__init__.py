@@ -47,6 +47,7 @@ from voicemill.errors.outputs import (
 )
 from voicemill.errors.requests import (
     AudioGoneError,
+    AudioUnreadableError,
     DataRemovedError,
     ItemNotFoundError,
     JobActiveError,
@@ -83,6 +84,7 @@ from voicemill.errors.synthesis import (
 __all__ = [
     "AccessDeniedError",
     "AudioGoneError",
+    "AudioUnreadableError",
     "ConcatenationCancelledError",
     "ConcatenationError",
     "DataRemovedError",

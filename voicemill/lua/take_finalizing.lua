@@ -5,8 +5,8 @@
 local tenant = redis.call('ZRANGEBYSCORE', P .. 'finalizing', '-inf', now(), 'LIMIT', 0, 1)[1]
 if not tenant then return nil end
 local job = redis.call('ZRANGE', finalizing_key(tenant), 0, 0)[1]
-if redis.call('HGET', job_key(job), 'status') ~= 'finalizing' then
-  redis.call('ZREM', finalizing_key(tenant), job)
+if not job or redis.call('HGET', job_key(job), 'status') ~= 'finalizing' then
+  redis.call('ZREM', finalizing_key(tenant), job or '')
   set_join_turn(tenant)
   return nil
 end
