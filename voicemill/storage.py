@@ -152,7 +152,8 @@ def claim(store: Store, folder: Path) -> str:
     known = store.output_marker(str(folder))
     if known is not None:
         return known
-    make_folder(folder)
+    if not folder.is_dir():
+        make_folder(folder)
     return store.keep_output_marker(str(folder), read_marker(folder) or make_marker(folder))
 
 

@@ -116,9 +116,9 @@ def test_memory_is_needed_for_one_shelf_only_and_as_much_for_an_entry_as_is_said
         assert removed == total - most_bytes // 100
         return most
 
-    small, large = peak(2, 50, 5000), peak(2, 300, 30_000)
-    assert (large - small) / 250 < 1024, "bytes for each entry on a shelf"
-    assert peak(20, 50, 50_000) < 1.5 * peak(10, 50, 25_000) + 50_000
+    small, large = peak(2, 50, 5000), peak(2, 150, 15_000)
+    assert (large - small) / 100 < 1024, "bytes for each entry on a shelf"
+    assert peak(16, 40, 32_000) < 1.5 * peak(8, 40, 16_000) + 20_000
 
 
 def test_of_many_entries_the_last_used_stay(tmp_path: Path) -> None:
