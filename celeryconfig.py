@@ -10,8 +10,8 @@ _limit = _settings.host_memory_limit
 broker_url = _settings.redis_url
 # AsyncResult(task_id).get() gives the audio paths.
 result_backend = _settings.redis_url
-# How long it does.
-result_expires = int(_settings.retention_seconds)
+# How long it does. Redis has no room for results that stay for ever; the records do.
+result_expires = int(max(1, _settings.retention_seconds or 7 * 24 * 60 * 60))
 # Users read audio paths from the result backend.
 task_ignore_result = False
 # A child leaves after this many tasks. A task is a batch of items, so a child has

@@ -13,8 +13,9 @@ from api.openapi import Answer
 from api.problems import MEDIA_TYPE
 from api.ranges import honoured
 from api.shapes import ProblemBody
-from voicemill.errors import AudioGoneError
+from voicemill.errors import AudioGoneError, AudioUnreadableError
 from voicemill.jobs import MEDIA_TYPES, ItemAudio, JobAudio
+from voicemill.outputs import GONE
 
 AUDIO_ANSWERS: Final[Mapping[int, Answer]] = {
     200: Answer(
@@ -32,7 +33,10 @@ AUDIO_ANSWERS: Final[Mapping[int, Answer]] = {
 
 
 def send_audio(recorded: ItemAudio | JobAudio, name: str, response_format: str) -> Response:
-    """The audio of what is called ``name``; raises ``AudioGoneError``."""
+    """The audio of what is called ``name``.
+
+    Raises ``AudioGoneError`` and ``AudioUnreadableError``.
+    """
     try:
         if os.stat(recorded.audio_path).st_size != recorded.size_bytes:
             raise gone(name)
@@ -46,7 +50,9 @@ def send_audio(recorded: ItemAudio | JobAudio, name: str, response_format: str) 
             etag=recorded.sha256,
         )
     except OSError as error:
-        raise gone(name) from error
+        if error.errno in GONE:
+            raise gone(name) from error
+        raise AudioUnreadableError(f"The audio of {name} can't be read: {error}.") from error
 
 
 def check_if_match(etag: str) -> None:

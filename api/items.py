@@ -13,6 +13,7 @@ from api.shapes import ItemBody, ListBody
 from api.wire import item_body, page
 from voicemill.errors import (
     AudioGoneError,
+    AudioUnreadableError,
     ItemNotFoundError,
     JobNotFoundError,
     NoAudioError,
@@ -73,6 +74,7 @@ def show(job_id: str, custom_id: str) -> Response:
             NotReadyError,
             NoAudioError,
             AudioGoneError,
+            AudioUnreadableError,
             RangeNotSatisfiableError,
         ),
     )

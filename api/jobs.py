@@ -31,6 +31,7 @@ from api.tenants import current_tenant
 from api.wire import item_body, job_body, page, retry_after
 from voicemill.errors import (
     AudioGoneError,
+    AudioUnreadableError,
     DataRemovedError,
     JobActiveError,
     JobNotFoundError,
@@ -150,6 +151,7 @@ def show(job_id: str) -> Response:
             NotReadyError,
             NoAudioError,
             AudioGoneError,
+            AudioUnreadableError,
             RangeNotSatisfiableError,
         ),
     )
@@ -164,7 +166,8 @@ def audio(job_id: str) -> Response:
 @blueprint.post("/v1/jobs/<job_id>/cancel")
 @describe(
     Operation(
-        summary="Cancel a job; one that has ended stays as it is",
+        summary="Cancel a job; one that has ended stays as it is, one that is only joined yet is "
+        "completed without its one file",
         tag="jobs",
         answers={200: Answer("The job as it stands now.", JobBody, headers=RETRY_AFTER)},
         problems=(JobNotFoundError,),

@@ -168,7 +168,9 @@ class JobDefaults(Delivery):
         None, ge=1, le=30 * DAY, description="What has not ended so long from now expires."
     )
     output_expires_after: Expiry | None = Field(
-        None, description="How long audio and texts are kept once the job has ended."
+        None,
+        description="How long audio and texts are kept once the job has ended, a minute to 366 "
+        "days; left out, as long as the server's VOICEMILL_RETENTION_SECONDS, maybe for ever.",
     )
     reuse: bool = Field(
         True,

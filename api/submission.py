@@ -201,7 +201,7 @@ class Submission:
         )
 
 
-def rules_of(job: JobDefaults, count: int, retention_seconds: float) -> JobRules:
+def rules_of(job: JobDefaults, count: int, retention_seconds: float | None) -> JobRules:
     """What a job of so many items says of its end; the stricter of two limits counts."""
     most = job.max_failures
     if isinstance(most, str):

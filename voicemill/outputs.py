@@ -7,11 +7,11 @@ import hashlib
 import os
 import re
 import shutil
-import stat
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,6 +26,8 @@ from voicemill.errors import (
 
 ITEMS_PER_FOLDER = 1000
 TOKEN_DIGITS = 8
+MOST_FOLDERS = 1024
+"""That a process remembers to be on the disk."""
 JOB_FOLDER = re.compile(r"[A-Za-z0-9_-]{1,64}")
 REFUSALS: Mapping[int, type[StorageError]] = {
     errno.ENOSPC: DiskFullError,
@@ -35,6 +37,11 @@ REFUSALS: Mapping[int, type[StorageError]] = {
     errno.EROFS: ReadOnlyError,
 }
 """What the operating system says when it is not the file's fault."""
+GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EISDIR})
+"""What it says when there is no file to read, or a folder, a link or a socket in its place.
+
+All else that it says of reading may be another thing in a moment.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +86,8 @@ def drafted(path: Path) -> Iterator[BinaryIO]:
 
     Raises ``OutputError``, or a ``StorageError`` where the folder as such takes nothing.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with refusals(path):
+        make_folder(path.parent)
         handle, temporary = tempfile.mkstemp(
             prefix=f".{path.name}.", suffix=".tmp", dir=path.parent
         )
@@ -95,6 +102,13 @@ def drafted(path: Path) -> Iterator[BinaryIO]:
             Path(temporary).unlink(missing_ok=True)
             raise
         sync_folder(path.parent)
+
+
+@contextmanager
+def refusals(path: Path) -> Iterator[None]:
+    """Give an ``OSError`` of writing a file its name: ``OutputError`` or a ``StorageError``."""
+    try:
+        yield
     except OSError as error:
         kind = REFUSALS.get(error.errno or 0, OutputError)
         raise kind(f"{path} could not be written: {error.strerror}.") from error
@@ -107,33 +121,29 @@ def write_audio(path: Path, data: bytes) -> WrittenFile:
     return WrittenFile(path, hashlib.sha256(data).hexdigest(), len(data))
 
 
-def share_audio(source: Path, path: Path, sha256: str) -> WrittenFile | None:
-    """Give a file a second name, or copy it where it can have none; each may be removed alone.
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it that are missing; all are there after a power cut.
 
-    Nothing where it is gone or is not as recorded. A name is there with the whole file or not at
-    all, so there is none for the time being. Raises as ``write_audio`` does.
+    Whoever makes one syncs the folder that it is in. Who finds one does so too, the first time: its
+    maker may not have come to it. Raises ``OSError``.
     """
-    data = contents(source)
-    if data is None or hashlib.sha256(data).hexdigest() != sha256:
-        return None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)
-        os.link(source, path, follow_symlinks=False)
-        sync_folder(path.parent)
-    except OSError:
-        return write_audio(path, data)
-    return WrittenFile(path, sha256, len(data))
+        folder.mkdir()
+    except FileExistsError:
+        sync_entry(folder, folder.stat().st_ino)
+    except FileNotFoundError:
+        make_folder(folder.parent)
+        make_folder(folder)
+    else:
+        sync_folder(folder.parent)
 
 
-def contents(path: Path) -> bytes | None:
-    """What is in a file; nothing where there is none, or a link or something else."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            return file.read() if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
-    except OSError:
-        return None
+@lru_cache(MOST_FOLDERS)
+def sync_entry(folder: Path, inode: int) -> None:
+    """Make a folder's name last; once for each folder while it is remembered."""
+    # Where one may not even look, one has made nothing.
+    with suppress(PermissionError):
+        sync_folder(folder.parent)
 
 
 def storage_error(error: OSError, folder: Path) -> StorageError:
@@ -168,7 +178,7 @@ def opened(name: str | Path, within: int | None = None) -> Iterator[int]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename in this folder last."""
+    """Make what was named, renamed or removed in this folder last."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -316,11 +316,12 @@ class Settings:
         "A worker whose event loop hangs, or that takes no message though one waits and a child is "
         "free, leaves after so long to be started anew; or off.",
     )
-    retention_seconds: float = setting(
+    retention_seconds: float | None = setting(
         "604800",
-        parse_seconds,
+        parse_optional_seconds,
         "How long audio and texts are kept after a job's end, where it does not say "
-        "(`output_expires_after`), and Celery's results.",
+        "(`output_expires_after`), and Celery's results; off keeps the first for ever and the "
+        "results for a week.",
     )
     sweep_seconds: float = setting(
         "3600", parse_seconds, "Age of a file that no record points to when it is removed."

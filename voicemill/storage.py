@@ -25,7 +25,7 @@ from voicemill.errors import (
     SynthesisError,
 )
 from voicemill.health import MEBIBYTE
-from voicemill.outputs import storage_error
+from voicemill.outputs import make_folder, storage_error, sync_folder
 from voicemill.settings import Settings
 from voicemill.store import Store
 
@@ -152,7 +152,8 @@ def claim(store: Store, folder: Path) -> str:
     known = store.output_marker(str(folder))
     if known is not None:
         return known
-    folder.mkdir(parents=True, exist_ok=True)
+    if not folder.is_dir():
+        make_folder(folder)
     return store.keep_output_marker(str(folder), read_marker(folder) or make_marker(folder))
 
 
@@ -176,4 +177,5 @@ def make_marker(folder: Path) -> str:
             os.link(draft.name, folder / MARKER)
         except FileExistsError:
             return read_marker(folder) or marker
+        sync_folder(folder)
     return marker

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import os
 import re
 import stat
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -27,6 +29,9 @@ FOLDER = ".cache"
 """In the output folder. No job can have this name."""
 SHELF = re.compile(r"[0-9a-f]{2}")
 NAME = re.compile(r"([0-9a-f]{64})\.([0-9a-f]{64})\.(\d{1,15})\.(\d{1,6})\.[a-z0-9]+")
+
+NO_SHELF = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL})
+"""There is none, or a link or a file in its place, or the tenant can have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +92,35 @@ class Cache:
     def trim(self, most_bytes: int) -> int:
         """Remove what no job has any more, and what was not used for longest where all is too much.
 
-        Gives how many. Raises ``OSError``.
+        Gives how many. Of what goes for want of room some may have been used later than what stays,
+        by a hundredth of the time since. Needs memory for one shelf, which is a 256th of what a
+        tenant has, 1 KiB for each file on it, and for some thousand numbers. Raises ``OSError``.
         """
-        removed, size = 0, 0
-        for entry in sorted(self._all(), key=lambda one: one.used_at, reverse=True):
-            if entry.names > 1 and size + entry.size_bytes <= most_bytes:
-                size += entry.size_bytes
+        now, removed = time.time_ns(), 0
+        sizes: Counter[int] = Counter()
+        for entry in self._all():
+            if entry.names > 1 and entry.size_bytes <= most_bytes:
+                sizes[age(entry, now)] += entry.size_bytes
             else:
                 self.remove(entry)
                 removed += 1
+        excess, oldest = sizes.total() - most_bytes, 0
+        for oldest in sorted(sizes, reverse=True):
+            if excess <= sizes[oldest]:
+                break
+            excess -= sizes[oldest]
+        return removed + (self._remove_old(oldest, excess, now) if excess > 0 else 0)
+
+    def _remove_old(self, least: int, excess: int, now: int) -> int:
+        """Remove what is older than ``least``, and ``excess`` bytes of what is as old."""
+        removed = 0
+        for entry in self._all():
+            if (known := age(entry, now)) < least or (known == least and excess <= 0):
+                continue
+            self.remove(entry)
+            removed += 1
+            if known == least:
+                excess -= entry.size_bytes
         return removed
 
     def _all(self) -> Iterator[Entry]:
@@ -107,11 +132,15 @@ class Cache:
 
     def _on_shelf(self, tenant: str, number: str) -> list[Entry]:
         found = []
-        with suppress(OSError), self._shelf(tenant, number) as shelf, os.scandir(shelf) as files:
-            for file in files:
-                with suppress(FileNotFoundError):
-                    entry = read_entry(tenant, file.name, file.stat(follow_symlinks=False))
-                    found += [entry] if entry else []
+        try:
+            with self._shelf(tenant, number) as shelf, os.scandir(shelf) as files:
+                for file in files:
+                    with suppress(FileNotFoundError):
+                        entry = read_entry(tenant, file.name, file.stat(follow_symlinks=False))
+                        found += [entry] if entry else []
+        except OSError as error:
+            if error.errno not in NO_SHELF:
+                logger.warning("what is kept for other jobs can't be read now: %s", error)
         return found
 
     def _use(self, shelf: int, name: str) -> None:
@@ -130,6 +159,11 @@ class Cache:
                         os.mkdir(name, dir_fd=folder)
                 folder = stack.enter_context(opened(name, folder))
             yield folder
+
+
+def age(entry: Entry, now: int) -> int:
+    """How long ago it was used, as a step of a scale on which 100 steps are 2.7 times as long."""
+    return round(100 * math.log(max(1, now - entry.used_at)))
 
 
 def read_entry(tenant: str, name: str, seen: os.stat_result) -> Entry | None:

@@ -34,8 +34,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 PAUSE_SECONDS = 1.0
-TROUBLE_SECONDS = 2.0
-"""How long a job waits at least before it is looked at again for room."""
+TROUBLE_SECONDS, LONGEST_TROUBLE_SECONDS = 2.0, 60.0
+"""How long a job waits before it is looked at again for room: twice as long each time."""
 PAGE_ITEMS = 1000
 
 
@@ -85,7 +85,7 @@ class Finalizer:
             raise
         except StorageError as error:
             # What was written in vain for long is not begun again at once.
-            pause = max(TROUBLE_SECONDS, time.monotonic() - began)
+            pause = max(pause_after(join.waits), time.monotonic() - began)
             logger.warning("job %s waits to be finalised: %s", join.job_id, error.message)
             self._give_back(join, pause, trouble=error.code)
         except VoicemillError as error:
@@ -205,3 +205,8 @@ class Finalizer:
                 logger.warning("the store is away, trying again: %s", error)
                 if self._stopping.wait(PAUSE_SECONDS):
                     raise
+
+
+def pause_after(waits: int) -> float:
+    """Seconds until a job that has waited so often is looked at again."""
+    return min(LONGEST_TROUBLE_SECONDS, TROUBLE_SECONDS * 2.0 ** min(waits, 10))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from voicemill.errors import StorageError
 from voicemill.jobs import ItemAudio, ItemError, ItemInput
-from voicemill.outputs import audio_path, item_folder, share_audio
+from voicemill.outputs import WrittenFile, audio_path, item_folder
 from voicemill.reuse import digest_of
 from voicemill.settings import Settings
 from voicemill.storage import Storage
@@ -18,6 +18,7 @@ from voicemill.store import Spoken, StartedTask, Store
 from voicemill.voices import Capabilities
 from worker.cache import Cache
 from worker.patience import patiently
+from worker.sharing import GoneError, Sharing, UnreadableError
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ class Reuse:
         self._settings = settings
         self._storage = storage
         self._cache = Cache(settings.output_dir) if settings.cache_mb else None
+        self._sharing = Sharing()
 
     def spoken(self, task: StartedTask, items: Sequence[ItemInput]) -> dict[int, Spoken]:
         """What these items can share in their job, by index of those that can."""
@@ -90,10 +92,10 @@ class Reuse:
         # The recorded folder is not believed: it could be anywhere.
         folder = item_folder(self._settings.output_dir, task.job_id, spoken.index)
         source = folder / Path(audio.audio_path).name
-        with self._storage.writing(audio.size_bytes):
-            written = share_audio(source, path, audio.sha256)
-        if written is None:
-            logger.warning("%s is not as recorded; its text is spoken again", source)
+        try:
+            self._share(source, path, audio.sha256, audio.size_bytes)
+        except (GoneError, UnreadableError) as error:
+            logger.warning("%s Its text is spoken again", error)
             return None
         return replace(audio, audio_path=str(path), device_seconds=0.0)
 
@@ -101,11 +103,16 @@ class Reuse:
         if self._cache is None:
             return None
         for entry in self._cache.entries(task.tenant, self._digest(item)):
-            with self._storage.writing(entry.size_bytes):
-                written = share_audio(self._cache.path(entry), path, entry.sha256)
-            if written is None:
+            source = self._cache.path(entry)
+            try:
+                written = self._share(source, path, entry.sha256, entry.size_bytes)
+            except GoneError as error:
+                logger.warning("%s It is no longer kept for other jobs", error)
                 with suppress(OSError):
                     self._cache.remove(entry)
+                continue
+            except UnreadableError as error:
+                logger.warning("%s It stays, and its text is spoken again", error)
                 continue
             self._cache.note_use(entry)
             return ItemAudio(
@@ -119,6 +126,10 @@ class Reuse:
                 model_revision=self._capabilities.model_revision,
             )
         return None
+
+    def _share(self, source: Path, path: Path, sha256: str, size: int) -> WrittenFile:
+        with self._storage.writing(size):
+            return self._sharing.share(source, path, sha256)
 
     def _digest(self, item: ItemInput) -> str:
         return digest_of(item, self._capabilities, self._settings.engine_options)

@@ -6,6 +6,7 @@ link is followed. A sweep goes through a few jobs at a time and is taken up wher
 
 from __future__ import annotations
 
+import heapq
 import logging
 import os
 import re
@@ -17,7 +18,7 @@ from pathlib import Path
 from voicemill.outputs import JOB_FOLDER, opened, remove_job
 from voicemill.storage import MARKER
 from voicemill.store import Store
-from voicemill.store.removal import Attempted
+from voicemill.store.removal import Attempted, Outputs
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +30,10 @@ DRAFT_OF_MARKER = re.compile(re.escape(MARKER) + r"\..+\.tmp")
 GROUP = re.compile(r"\d{4,}")
 """The folder of some items of a job."""
 LONGEST_REST_SECONDS = 600.0
+PAGE_FILES = 1000
+"""Of which one request asks."""
+MOST_JOBS = 10_000
+"""Whose names are at hand."""
 
 
 class Sweep:
@@ -38,7 +43,7 @@ class Sweep:
         self._store = store
         self._folder = folder
         self._seconds = seconds
-        self._jobs: list[str] | None = None
+        self._jobs: list[str] = []
         self._rests_until = 0.0
 
     def step(self, seconds: float = 1.0) -> int:
@@ -47,16 +52,17 @@ class Sweep:
         Raises what the store raises, and ``OSError``.
         """
         deadline, removed = time.monotonic() + seconds, 0
-        if self._jobs is None:
-            if time.monotonic() < self._rests_until:
-                return 0
+        if time.monotonic() < self._rests_until:
+            return 0
+        if not self._jobs:
             removed += self._sweep_top()
             self._jobs = self._jobs_after(self._store.swept() or "")
         while self._jobs and time.monotonic() < deadline:
             removed += self._sweep_job(self._jobs[-1])
-            self._store.note_swept(self._jobs.pop())
+            last = self._jobs.pop()
+            self._store.note_swept(last)
+            self._jobs = self._jobs or self._jobs_after(last)
         if not self._jobs:
-            self._jobs = None
             self._store.note_swept(None)
             self._rests_until = time.monotonic() + min(LONGEST_REST_SECONDS, self._seconds)
         if removed:
@@ -64,11 +70,11 @@ class Sweep:
         return removed
 
     def _jobs_after(self, last: str) -> list[str]:
-        """Folders of jobs, the next one last."""
+        """Folders of the next jobs, the first of them last."""
         names = (
             entry.name for entry in os.scandir(self._folder) if JOB_FOLDER.fullmatch(entry.name)
         )
-        return sorted((name for name in names if name > last), reverse=True)
+        return heapq.nsmallest(MOST_JOBS, (name for name in names if name > last))[::-1]
 
     def _sweep_top(self) -> int:
         with opened(self._folder) as top:
@@ -80,9 +86,12 @@ class Sweep:
 
     def _sweep_job(self, job_id: str) -> int:
         try:
-            if self._store.was_removed(job_id):
+            outputs = self._store.outputs(job_id)
+            if outputs is Outputs.REMOVED:
+                # Who was frozen when its files were removed has written since.
                 remove_job(self._folder, job_id)
-            if not self._store.has_outputs(job_id):
+                logger.info("files that came late for job %s were removed", job_id)
+            if outputs is not Outputs.KEPT:
                 return 0
             with opened(self._folder) as top, opened(job_id, top) as job:
                 names = [entry.name for entry in os.scandir(job) if GROUP.fullmatch(entry.name)]
@@ -108,13 +117,15 @@ class Sweep:
         with opened(name, job) as group:
             files = list(self._old_files(group))
             found = [match for match in map(AUDIO.fullmatch, files) if match]
-            attempted = self._store.attempted(job_id, [int(match[1]) for match in found])
             garbage = [file for file in files if TEMPORARY.fullmatch(file)]
-            garbage += [
-                match[0]
-                for match, one in zip(found, attempted, strict=True)
-                if is_garbage(match[0], int(match[2]), one)
-            ]
+            for start in range(0, len(found), PAGE_FILES):
+                page = found[start : start + PAGE_FILES]
+                attempted = self._store.attempted(job_id, [int(match[1]) for match in page])
+                garbage += [
+                    match[0]
+                    for match, one in zip(page, attempted, strict=True)
+                    if is_garbage(match[0], int(match[2]), one)
+                ]
             return sum(self._remove(group, file) for file in garbage)
 
     def _old_files(self, folder: int) -> Iterator[str]:

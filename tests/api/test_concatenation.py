@@ -202,11 +202,33 @@ def test_what_keeps_a_job_from_its_end_is_its_reason(
     assert client.get(url).get_json()["status_reason"] == "disk_full"
 
 
-def test_cancel_comes_too_late_and_delete_has_to_be_asked_for(
-    client: FlaskClient, waiting: dict[str, Any]
+@pytest.mark.parametrize(
+    ("trouble", "code"), [("", "concatenation_cancelled"), ("disk_full", "disk_full")]
+)
+def test_a_cancel_ends_the_wait_and_says_why_there_is_no_audio(
+    client: FlaskClient, waiting: dict[str, Any], store: Store, trouble: str, code: str
 ) -> None:
+    store.return_finalizing(take(store), 60, trouble=trouble)
     urls = waiting["urls"]
-    assert client.post(urls["cancel"]).get_json()["status"] == "finalizing"
+
+    body = client.post(urls["cancel"]).get_json()
+
+    assert (body["status"], body["status_reason"]) == ("completed", None)
+    assert body["concatenation"]["error"] == {
+        "code": code,
+        "message": "The job was cancelled before the audio of its items was joined.",
+        "retryable": bool(trouble),
+    }
+    assert body["request_counts"]["completed"] == 1
+    assert client.get(f"{urls['items']}/row-000001/audio", buffered=True).data == b"audio"
+    answer = client.get(f"{urls['get']}/audio")
+    assert (answer.status_code, answer.get_json()["code"]) == (409, "no_audio")
+    assert code in answer.get_json()["detail"]
+    assert client.post(urls["cancel"]).get_json()["status"] == "completed"
+
+
+def test_a_delete_has_to_be_asked_for(client: FlaskClient, waiting: dict[str, Any]) -> None:
+    urls = waiting["urls"]
     assert client.post(urls["retry"]).status_code == 409
     assert client.delete(urls["get"]).status_code == 409
     assert client.delete(f"{urls['get']}?cancel=true").status_code == 204

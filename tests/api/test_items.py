@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -287,3 +289,26 @@ def test_audio_that_is_not_there_whole_is_gone(
 
     assert response.status_code == 410
     assert response.get_json()["code"] == "audio_gone"
+
+
+@pytest.mark.parametrize("call", ["os.stat", "werkzeug.utils.open"])
+@pytest.mark.parametrize(
+    "code", [errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.EACCES]
+)
+def test_audio_that_can_not_be_read_now_is_not_gone(
+    client: FlaskClient, audio_url: str, code: int, call: str
+) -> None:
+    real = os.stat
+
+    def refused(path: Any, *args: Any, **kwargs: Any) -> Any:
+        if str(path).endswith(".wav"):
+            raise OSError(code, os.strerror(code), str(path))
+        return real(path, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(call, refused, raising=False)
+        response = client.get(audio_url)
+
+    assert (response.status_code, response.get_json()["code"]) == (503, "audio_unreadable")
+    assert int(response.headers["Retry-After"]) > 0
+    assert client.get(audio_url, buffered=True).data == AUDIO

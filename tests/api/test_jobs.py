@@ -424,6 +424,51 @@ def test_outputs_are_kept_for_as_long_as_the_job_or_the_setting_says(
         assert body["output_expires_at"] - body["completed_at"] in {seconds, seconds + 1}
 
 
+@pytest.mark.parametrize("text", ["off", "0"])
+def test_outputs_are_kept_for_ever_where_the_setting_is_off(text: str, store: Store) -> None:
+    kept = Settings.from_env({"VOICEMILL_RETENTION_SECONDS": text}, engine="tone")
+    reader = Submission({"tone": TONE}, kept)
+    own = {"output_expires_after": {"seconds": 3600}}
+    for job_id, fields in (
+        ("job_1", {}),
+        ("job_2", {"output_expires_after": None}),
+        ("job_3", own),
+    ):
+        items, head = reader.read({"inputs": [{"input": "Hello."}], **fields})
+        store.create_job(job_id, "default", items, {}, rules=head.rules)
+        store.cancel(job_id)
+
+    assert [store.job(f"job_{n}").output_expires_at is None for n in (1, 2, 3)] == [
+        True,
+        True,
+        False,
+    ]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "off",
+        "never",
+        0,
+        3600,
+        {"seconds": 0},
+        {"seconds": 59},
+        {"seconds": None},
+        {"seconds": "off"},
+    ],
+)
+def test_a_job_can_not_ask_for_ever_and_is_told_what_it_may(
+    client: FlaskClient, value: Any
+) -> None:
+    body = {"inputs": [{"input": "Hello."}], "output_expires_after": value}
+    answer = client.post("/v1/jobs", json=body)
+    assert answer.status_code == 422
+    (fault,) = answer.get_json()["errors"]
+    assert fault["pointer"].startswith("/output_expires_after")
+    assert fault["code"] == "invalid_value"
+
+
 def test_expired_outputs_are_gone_and_their_job_is_not(
     client: FlaskClient, post: Post, fleet: Fleet, store: Store
 ) -> None:

@@ -62,6 +62,7 @@ class ModelJob:
     """Its outputs are waiting for the end of their time."""
     joins: int = 0
     joins_lost: int = 0
+    join_waits: int = 0
     joined: int = 0
     """The join that ended it last."""
     ending_of_join: object = None
@@ -263,12 +264,12 @@ class Model:
     def finalizing(self) -> list[ModelJob]:
         return [job for job in self.jobs.values() if job.status is JobStatus.FINALIZING]
 
-    def take(self, job_id: str) -> tuple[int, int]:
-        """The number of the join, and how many were lost before it."""
+    def take(self, job_id: str) -> tuple[int, int, int]:
+        """The number of the join, how many were lost before it, and how many met trouble."""
         job = self.jobs[job_id]
         assert job.status is JobStatus.FINALIZING
         job.joins, job.joins_lost = job.joins + 1, job.joins_lost + 1
-        return job.joins, job.joins_lost - 1
+        return job.joins, job.joins_lost - 1, job.join_waits
 
     def keep(self, job_id: str, number: int) -> bool:
         job = self._joining(job_id, number)
@@ -281,6 +282,7 @@ class Model:
         if job is None:
             return False
         job.trouble = trouble or job.trouble
+        job.join_waits += bool(trouble)
         job.joins_lost -= not is_lost
         return True
 
@@ -293,6 +295,12 @@ class Model:
         job.joined, job.ending_of_join = number, ending
         self._end_finalizing(job)
         return True
+
+    def cancel_join(self, job_id: str, error: object) -> None:
+        """The one file of the job is given up; ``error`` says so."""
+        job = self.jobs[job_id]
+        job.ending_of_join = error
+        self._end_finalizing(job)
 
     def delete(self, job_id: str) -> None:
         job = self.jobs[job_id]
@@ -400,7 +408,7 @@ class Model:
 
     def _end_finalizing(self, job: ModelJob) -> None:
         job.move(JobStatus.COMPLETED)
-        job.expires, job.joins_lost, job.trouble = True, 0, None
+        job.expires, job.joins_lost, job.join_waits, job.trouble = True, 0, 0, None
 
     def check_ended(self) -> None:
         assert all(is_terminal(job.status) for job in self.jobs.values())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 from tests.small_disk import run_on_small_disk
 from tests.support import wait_until
 from voicemill.errors import OutputError
-from voicemill.outputs import audio_path, write_audio
+from voicemill.outputs import audio_path, remove_job, write_audio
 
 KILLED_WRITER = """
 import sys
@@ -49,6 +51,74 @@ def test_no_folder_holds_more_than_a_thousand_items(tmp_path: Path) -> None:
         audio_path(tmp_path, "j", index, "a", 1, "ab12", "wav").parent for index in range(10_000)
     ]
     assert {parents.count(folder) for folder in set(parents)} == {1000}
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Folders that are brought to the disk, in this order."""
+    found: list[Path] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if path.is_dir():
+            found.append(path)
+        real(descriptor)
+
+    monkeypatch.setattr("voicemill.outputs.os.fsync", fsync)
+    return found
+
+
+def test_the_name_of_each_new_folder_is_on_the_disk_before_its_file_counts(
+    tmp_path: Path, synced: list[Path]
+) -> None:
+    top = tmp_path / "outputs"
+    top.mkdir()
+    write_audio(audio_path(top, "job_1", 0, "a", 1, "ab12", "wav"), b"RIFF")
+    assert synced == [top, top / "job_1", top / "job_1" / "0000"]
+
+
+def test_folders_that_are_there_are_synced_once_and_not_for_each_file(
+    tmp_path: Path, synced: list[Path]
+) -> None:
+    group = tmp_path / "job_1" / "0000"
+    group.mkdir(parents=True)
+    for index in range(5):
+        write_audio(audio_path(tmp_path, "job_1", index, "a", 1, "ab12", "wav"), b"RIFF")
+    assert synced == [tmp_path / "job_1", *[group] * 5], "its maker may have been killed"
+
+
+def test_a_folder_that_was_removed_and_made_again_is_synced_again(
+    tmp_path: Path, synced: list[Path]
+) -> None:
+    path = audio_path(tmp_path, "job_1", 0, "a", 1, "ab12", "wav")
+    for _ in range(2):
+        write_audio(path, b"RIFF")
+        remove_job(tmp_path, "job_1")
+    of_one = [tmp_path, tmp_path / "job_1", tmp_path / "job_1" / "0000"]
+    assert synced == of_one * 2
+
+
+def test_a_folder_whose_name_could_not_be_brought_to_the_disk_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = tmp_path / "job_1" / "0000"
+    group.mkdir(parents=True)
+    path = audio_path(tmp_path, "job_1", 0, "a", 1, "ab12", "wav")
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").readlink() == group.parent:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("voicemill.outputs.os.fsync", fsync)
+        for _ in range(2):
+            with pytest.raises(OutputError, match="Input/output error"):
+                write_audio(path, b"RIFF")
+    assert list(group.iterdir()) == []
+    write_audio(path, b"RIFF")
 
 
 def test_writing_again_replaces_the_file_whole(tmp_path: Path) -> None:

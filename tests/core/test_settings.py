@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from voicemill.errors import SettingsError
 from voicemill.settings import MemoryLimit, Settings
 
 FIELDS = dataclasses.fields(Settings)
+ROOT = Path(__file__).parents[2]
 
 COUNTS = ["-1", "1.5", "many", "1e3", "+2", "0x10"]
 SECONDS = ["-1", "nan", "inf", "soon", "1s", "0.0001", "1e10", "1e300"]
@@ -202,3 +206,29 @@ def test_every_setting_says_what_it_is_for() -> None:
     for one in FIELDS:
         assert one.metadata["doc"].endswith("."), one.name
         assert one.metadata["parse"] in BAD, one.name
+
+
+@pytest.mark.parametrize(
+    ("text", "kept", "results"),
+    [
+        ("", 604800.0, 604800),
+        ("off", None, 604800),
+        ("0", None, 604800),
+        ("3600", 3600.0, 3600),
+        ("0.5", 0.5, 1),
+    ],
+)
+def test_audio_may_be_kept_for_ever_and_celery_s_results_never_are(
+    text: str, kept: float | None, results: int
+) -> None:
+    environ = {"VOICEMILL_RETENTION_SECONDS": text}
+    assert Settings.from_env(environ).retention_seconds == kept
+    found = subprocess.run(
+        [sys.executable, "-c", "import celeryconfig; print(celeryconfig.result_expires)"],
+        cwd=ROOT,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(found.stdout) == results

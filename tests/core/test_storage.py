@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -47,6 +48,23 @@ def test_the_first_look_makes_the_folder_and_its_marker(store: Store, folder: Pa
     assert second.look() is None
     second.check()
     assert (folder / MARKER).read_text().strip() == marker
+
+
+def test_the_marker_is_on_the_disk_before_the_store_knows_it(
+    store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[Path, bool]] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if path.is_dir():
+            synced.append((path, store.output_marker(str(folder)) is not None))
+        real(descriptor)
+
+    monkeypatch.setattr("voicemill.outputs.os.fsync", fsync)
+    assert storage_of(store, folder).look() is None
+    assert synced == [(folder.parent, False), (folder, False)]
 
 
 def test_a_folder_that_was_marked_for_another_store_is_taken_over(

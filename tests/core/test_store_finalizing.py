@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.core.test_growth import Server
 from tests.support import TONE, inputs, wait_until
 from voicemill.costs import CostModel
 from voicemill.errors import JobActiveError, JobNotFoundError
@@ -129,14 +130,151 @@ def test_what_keeps_a_job_from_its_end_is_said_until_it_goes_on(waiting: Store) 
     assert waiting.take_finalizing(LEASE) is None, "after the pause"
 
 
-def test_cancel_deadline_and_retry_come_too_late_or_too_early(store: Store) -> None:
+def test_how_often_a_job_has_waited_is_counted_until_it_ends(waiting: Store) -> None:
+    for waits in range(3):
+        join = take(waiting)
+        assert join.waits == waits
+        assert waiting.keep_finalizing(join, LEASE), "it goes on, and then there is trouble again"
+        assert waiting.return_finalizing(join, 0.0, trouble="disk_full")
+    join = take(waiting)
+    assert waiting.return_finalizing(join, 0.0)
+    join = take(waiting)
+    assert join.waits == 3, "who stops for its own reasons had no trouble"
+    assert waiting.end_finalizing(join, WHOLE)
+    waiting.retry("job_1")
+    run_all(waiting)
+    assert take(waiting).waits == 0
+
+
+def wait_to_be_joined(store: Store, tenant: str, jobs: int) -> None:
+    for number in range(jobs):
+        store.create_job(f"{tenant}_{number}", tenant, inputs("a"), {}, rules=CONCATENATED)
+    run_all(store)
+
+
+def joined_tenants(store: Store, joins: int) -> list[str]:
+    """Whose jobs are joined, one after the other."""
+    found = []
+    for _ in range(joins):
+        join = take(store)
+        found.append(join.job_id.partition("_")[0])
+        assert store.end_finalizing(join, WHOLE)
+    return found
+
+
+def test_tenants_take_turns_however_many_jobs_one_has(store: Store) -> None:
+    wait_to_be_joined(store, "ann", 30)
+    assert joined_tenants(store, 2) == ["ann", "ann"]
+    wait_to_be_joined(store, "bob", 3)
+    wait_to_be_joined(store, "cat", 1)
+
+    order = joined_tenants(store, 8)
+
+    assert order[:4] == ["ann", "bob", "cat", "ann"]
+    assert order[4:] == ["bob", "ann", "bob", "ann"]
+    assert joined_tenants(store, 24) == ["ann"] * 24
+    assert store.take_finalizing(LEASE) is None
+
+
+def test_of_a_tenant_the_job_that_waits_longest_is_joined_first(store: Store) -> None:
+    for number in range(4):
+        store.create_job(f"ann_{number}", "ann", inputs("a"), {}, rules=CONCATENATED)
+        run_all(store)
+    assert [take(store).job_id for _ in range(4)] == ["ann_0", "ann_1", "ann_2", "ann_3"]
+
+
+def test_several_clerks_join_jobs_of_several_tenants_at_once(store: Store) -> None:
+    wait_to_be_joined(store, "ann", 5)
+    wait_to_be_joined(store, "bob", 5)
+    joins = [take(store) for _ in range(4)]
+    assert [join.job_id.partition("_")[0] for join in joins] == ["ann", "bob", "ann", "bob"]
+
+
+def test_a_tenant_whose_jobs_wait_for_room_holds_nobody_up(store: Store) -> None:
+    wait_to_be_joined(store, "ann", 3)
+    for _ in range(3):
+        assert store.return_finalizing(take(store), LEASE, trouble="disk_full")
+    assert store.take_finalizing(LEASE) is None
+    wait_to_be_joined(store, "bob", 2)
+    assert joined_tenants(store, 2) == ["bob", "bob"]
+    assert store.take_finalizing(LEASE) is None
+
+
+def test_a_join_takes_as_many_commands_however_many_jobs_wait(store: Store, redis_url: str) -> None:
+    server = Server(redis_url)
+
+    def sent(jobs: int) -> dict[str, int]:
+        server.client.flushdb()
+        wait_to_be_joined(store, "ann", jobs)
+        return server.commands_of(lambda: joined_tenants(store, 2))
+
+    sent(3)  # loads the scripts
+    assert sent(3) == sent(30)
+    server.client.close()
+
+
+def test_a_cancel_completes_what_waits_to_be_joined_without_its_file(waiting: Store) -> None:
+    job = waiting.cancel("job_1")
+    assert job.status is JobStatus.COMPLETED
+    assert job.concatenation is not None
+    assert job.concatenation.audio is None
+    error = job.concatenation.error
+    assert error == ItemError(
+        "concatenation_cancelled",
+        "The job was cancelled before the audio of its items was joined.",
+        False,
+    )
+    assert job.counts == Counts(total=3, succeeded=2, failed=1)
+    assert job.completed_at is not None
+    assert waiting.take_finalizing(LEASE) is None
+    assert waiting.cancel("job_1") == job, "what has ended stays as it is"
+
+
+def test_a_cancel_ends_what_is_being_joined_and_who_joins_it_gives_up(waiting: Store) -> None:
+    join = take(waiting)
+    ended = waiting.cancel("job_1")
+    assert ended.status is JobStatus.COMPLETED
+
+    assert not waiting.keep_finalizing(join, LEASE)
+    assert not waiting.return_finalizing(join, 0.0, trouble="disk_full")
+    assert not waiting.end_finalizing(join, WHOLE)
+
+    assert waiting.job("job_1") == ended
+    assert waiting.take_finalizing(LEASE) is None
+
+
+def test_a_cancel_says_what_the_job_waited_for(waiting: Store) -> None:
+    assert waiting.return_finalizing(take(waiting), LEASE, trouble="disk_full")
+    job = waiting.cancel("job_1")
+    assert job.status is JobStatus.COMPLETED
+    assert job.trouble is None
+    assert job.concatenation is not None
+    assert job.concatenation.error is not None
+    assert job.concatenation.error.code == "disk_full"
+    assert job.concatenation.error.retryable
+
+
+def test_a_join_that_ended_first_stands_against_a_cancel(waiting: Store) -> None:
+    assert waiting.end_finalizing(take(waiting), WHOLE)
+    assert waiting.cancel("job_1").concatenation == Concatenation(250, WHOLE)
+
+
+def test_what_was_cancelled_as_it_was_joined_may_run_again(waiting: Store) -> None:
+    waiting.cancel("job_1")
+    waiting.retry("job_1")
+    run_all(waiting)
+    join = take(waiting)
+    assert waiting.end_finalizing(join, WHOLE)
+    assert waiting.job("job_1").concatenation == Concatenation(250, WHOLE)
+
+
+def test_deadline_and_retry_come_too_late_or_too_early(store: Store) -> None:
     rules = JobRules(deadline_seconds=60, concatenate_silence_ms=0)
     store.create_job("job_1", "default", inputs("a", "b"), {}, rules=rules)
     run_all(store, 1)
     redis: Any = store._redis
     redis.zadd("voicemill:deadlines", {"job_1": 0})
 
-    assert store.cancel("job_1").status is JobStatus.FINALIZING
     assert store.expire_jobs() == 1
     assert store.job("job_1").status is JobStatus.FINALIZING
     with pytest.raises(JobActiveError):

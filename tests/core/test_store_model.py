@@ -240,10 +240,11 @@ class StoreMachine(RuleBasedStateMachine):
     def take_to_finalize(self) -> None:
         """One whose time it is, or whose lease ran out."""
         for job in self.model.finalizing():
-            self.redis.zadd("voicemill:finalizing", {job.id: 0}, xx=True)
+            self.redis.zadd(f"voicemill:finalizing:{job.tenant}", {job.id: 0}, xx=True)
+            self.redis.zadd("voicemill:finalizing", {job.tenant: 0}, xx=True)
         join = self.store.take_finalizing(HOUR)
         assert join is not None
-        assert (join.number, join.lost) == self.model.take(join.job_id)
+        assert (join.number, join.lost, join.waits) == self.model.take(join.job_id)
         self.joins.append(join)
 
     @precondition(lambda self: self.joins)
@@ -272,8 +273,16 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(pick=picks)
     def cancel(self, pick: int) -> None:
         if job := self.any_job(pick):
-            self.store.cancel(job.id)
-            self.model.stop(job.id, JobStatus.CANCELLED)
+            trouble = job.trouble
+            cancelled = self.store.cancel(job.id)
+            if job.status is JobStatus.FINALIZING:
+                assert cancelled.concatenation is not None
+                self.model.cancel_join(job.id, cancelled.concatenation.error)
+                assert cancelled.concatenation.error is not None
+                code = cancelled.concatenation.error.code
+                assert code == (trouble or "concatenation_cancelled")
+            else:
+                self.model.stop(job.id, JobStatus.CANCELLED)
 
     @precondition(lambda self: self.model.active())
     @rule(pick=picks)
@@ -365,8 +374,12 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def who_is_to_be_finalized_waits_for_it(self) -> None:
-        waiting = self.redis.zrange("voicemill:finalizing", 0, -1)
-        assert {job.decode() for job in waiting} == {job.id for job in self.model.finalizing()}
+        tenants = {tenant.decode() for tenant in self.redis.zrange("voicemill:finalizing", 0, -1)}
+        assert tenants == {job.tenant for job in self.model.finalizing()}
+        for tenant in tenants:
+            waiting = self.redis.zrange(f"voicemill:finalizing:{tenant}", 0, -1)
+            mine = [job.id for job in self.model.finalizing() if job.tenant == tenant]
+            assert sorted(job.decode() for job in waiting) == sorted(mine)
 
     def who_took_the_place_of_the_first_is_as_the_model_has_it(self, job: ModelJob) -> None:
         found = self.redis.hget(f"voicemill:job:{job.id}:spoken", 0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,6 +85,70 @@ def test_what_was_not_used_for_longest_goes_first_and_jobs_keep_their_files(
     assert cache.trim(50) == 2
     assert kept(tmp_path) == []
     assert [Path(sound.audio_path).stat().st_size for sound in sounds] == [100, 101, 102]
+
+
+def fill(cache: Cache, folder: Path, shelves: int, entries: int) -> None:
+    """Entries of one tenant, so many on each shelf; the later ones were used later."""
+    sound = spoken(folder, "job_1", bytes(100))
+    for number in range(shelves * entries):
+        digest = f"{number % shelves:02x}{number:062x}"
+        path = folder / "job_1" / f"{number}.wav"
+        path.write_bytes(bytes(100))
+        cache.keep("ann", digest, replace(sound, audio_path=str(path)), "wav")
+        used(path, 10_000 - number)
+
+
+def test_memory_is_needed_for_one_shelf_only_and_as_much_for_an_entry_as_is_said(
+    tmp_path: Path,
+) -> None:
+    def peak(shelves: int, entries: int, most_bytes: int) -> int:
+        folder = tmp_path / f"{shelves}-{entries}-{most_bytes}"
+        cache = Cache(folder)
+        fill(cache, folder, shelves, entries)
+        cache.trim(10**9)  # imports, and all that is done once
+        tracemalloc.start()
+        try:
+            removed = cache.trim(most_bytes)
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        total = shelves * entries
+        assert removed == total - most_bytes // 100
+        return most
+
+    small, large = peak(2, 50, 5000), peak(2, 150, 15_000)
+    assert (large - small) / 100 < 1024, "bytes for each entry on a shelf"
+    assert peak(16, 40, 32_000) < 1.5 * peak(8, 40, 16_000) + 20_000
+
+
+def test_of_many_entries_the_last_used_stay(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    fill(cache, tmp_path, 4, 50)
+    assert cache.trim(150 * 100) == 50
+    left = sorted(int(path.name[2:64], 16) for path in kept(tmp_path))
+    assert len(left) == 150
+    # 10,000 hours ago and 9,900 are within a hundredth of each other.
+    assert set(range(150, 200)) <= set(left)
+
+
+def test_what_is_larger_than_the_whole_cache_goes_and_takes_nothing_with_it(
+    tmp_path: Path,
+) -> None:
+    cache = Cache(tmp_path)
+    for number, size in enumerate((10, 500, 20)):
+        cache.keep("ann", str(number) * 64, spoken(tmp_path, f"job_{number}", bytes(size)), "wav")
+    assert cache.trim(100) == 1
+    assert [len(cache.entries("ann", str(number) * 64)) for number in range(3)] == [1, 0, 1]
+
+
+def test_what_was_used_in_the_future_is_young(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    for number in range(2):
+        sound = spoken(tmp_path, f"job_{number}", bytes(100 + number))
+        cache.keep("ann", str(number) * 64, sound, "wav")
+        used(Path(sound.audio_path), -1 if number == 0 else 1)
+    assert cache.trim(150) == 1
+    assert [len(cache.entries("ann", str(number) * 64)) for number in range(2)] == [1, 0]
 
 
 def test_what_no_job_has_any_more_goes_with_the_next_round(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import hashlib
 import json
 import os
@@ -217,6 +219,116 @@ def test_a_folder_that_is_not_mounted_is_waited_for(
     audio_of(store.job("job_2"))
 
 
+def due_in(store: Store, job_id: str) -> float:
+    """Seconds until a job of the default tenant is looked at again."""
+    redis: Any = store._redis
+    return float(redis.zscore("voicemill:finalizing:default", job_id)) - store.snapshot().at
+
+
+def make_due(store: Store, job_id: str) -> None:
+    redis: Any = store._redis
+    redis.zadd("voicemill:finalizing:default", {job_id: 0}, xx=True)
+    redis.zadd("voicemill:finalizing", {"default": 0}, xx=True)
+
+
+def test_a_job_that_waits_for_room_is_looked_at_less_and_less_often(
+    store: Store, settings: Settings, folder: Path, stopping: threading.Event
+) -> None:
+    submit(store, "job_1", 1)
+    speak(store, folder)
+    full = dataclasses.replace(settings, free_space_floor_mb=10**9)
+    pauses = []
+    for _ in range(8):
+        make_due(store, "job_1")
+        # Each time another clerk: none of them remembers.
+        assert Finalizer(store, full, stopping).tick()
+        pauses.append(due_in(store, "job_1"))
+        assert store.job("job_1").trouble == "disk_full"
+    assert pauses == [pytest.approx(most, abs=0.5) for most in (2, 4, 8, 16, 32, 60, 60, 60)]
+
+    make_due(store, "job_1")
+    assert Finalizer(store, settings, stopping).tick()
+    audio_of(store.job("job_1"))
+
+
+def test_who_finds_no_room_in_the_middle_waits_longer_each_time(
+    store: Store, finalizer: Finalizer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(store, "job_1", 1)
+    speak(store, folder)
+
+    def fail(*args: Any) -> None:
+        args[-1]()  # it goes on for a while
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(joining, "join_files", fail)
+    pauses = []
+    for _ in range(3):
+        make_due(store, "job_1")
+        assert finalizer.tick()
+        pauses.append(due_in(store, "job_1"))
+    assert pauses == [pytest.approx(most, abs=0.5) for most in (2, 4, 8)]
+    assert files_of(folder, "job_1") == []
+
+
+def test_a_cancel_ends_a_job_that_would_wait_for_room_for_ever(
+    store: Store, settings: Settings, folder: Path, stopping: threading.Event
+) -> None:
+    submit(store, "job_1", 1)
+    speak(store, folder)
+    full = Finalizer(store, dataclasses.replace(settings, free_space_floor_mb=10**9), stopping)
+    assert full.tick()
+
+    assert error_of(store.cancel("job_1")).code == "disk_full"
+
+    assert not full.tick()
+    assert store.item("job_1", "row-000001").audio is not None
+
+
+def test_a_cancel_while_a_join_runs_ends_the_job_at_once_and_the_clerk_gives_up(
+    store: Store, settings: Settings, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(store, "job_1", 3)
+    speak(store, folder)
+    real = joining.blocks_of
+    read: list[str] = []
+
+    def blocks_of(part: joining.Part) -> Iterator[joining.Block]:
+        read.append(part.custom_id)
+        if len(read) == 2:
+            assert error_of(store.cancel("job_1")).code == "concatenation_cancelled"
+        yield from real(part)
+
+    monkeypatch.setattr(joining, "blocks_of", blocks_of)
+    finalizer = Finalizer(
+        store, dataclasses.replace(settings, lease_seconds=0.0), threading.Event()
+    )
+    assert finalizer.tick()
+
+    assert len(read) == 2, "it stopped as soon as it heard of it"
+    assert error_of(store.job("job_1")).code == "concatenation_cancelled"
+    assert files_of(folder, "job_1") == []
+    assert len(list((folder / "job_1" / "0000").iterdir())) == 3
+
+
+def test_a_cancel_that_comes_as_a_join_is_done_leaves_no_file(
+    store: Store, finalizer: Finalizer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(store, "job_1", 2)
+    speak(store, folder)
+    real = joining.join_files
+
+    def join_and_cancel(*args: Any) -> joining.Joined:
+        joined = real(*args)
+        store.cancel("job_1")
+        return joined
+
+    monkeypatch.setattr(joining, "join_files", join_and_cancel)
+    assert finalizer.tick()
+    assert error_of(store.job("job_1")).code == "concatenation_cancelled"
+    assert files_of(folder, "job_1") == []
+
+
 def test_what_fails_again_and_again_ends_with_its_error(
     store: Store, finalizer: Finalizer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,7 +378,8 @@ def test_who_loses_the_job_while_it_joins_leaves_nothing(
     def join_late(*args: Any) -> joining.Joined:
         joined = real(*args)
         redis: Any = store._redis
-        redis.zadd("voicemill:finalizing", {"job_1": 0})
+        redis.zadd("voicemill:finalizing:default", {"job_1": 0})
+        redis.zadd("voicemill:finalizing", {"default": 0})
         others.append(store.take_finalizing(0.0))
         return joined
 
@@ -469,3 +582,21 @@ def test_a_full_disk_keeps_the_job_waiting_until_there_is_room(
     assert last["bytes"][0] == last["bytes"][1] > 2 * sum(samples_of(n).size for n in range(8))
     assert len(last["files"]) == 1
     assert MARKER not in last["files"]
+
+
+@pytest.mark.full
+def test_a_join_that_runs_in_another_process_ends_with_a_cancel(
+    store: Store, redis_url: str, folder: Path, slow_clerks: list[subprocess.Popen[bytes]]
+) -> None:
+    submit(store, "job_1", 200)
+    speak(store, folder)
+    submit(store, "job_2", 1)
+    speak(store, folder)
+    slow_clerks.append(start_clerk(redis_url, folder))
+    wait_until(lambda: bool(list((folder / "job_1").glob(".audio.*.tmp"))), what="a join")
+
+    assert error_of(store.cancel("job_1")).code == "concatenation_cancelled"
+
+    wait_until(lambda: files_of(folder, "job_1") == [], what="the end of the join")
+    wait_until(lambda: store.job("job_2").status is JobStatus.COMPLETED, what="the next one")
+    assert error_of(store.job("job_1")).code == "concatenation_cancelled"

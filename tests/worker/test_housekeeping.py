@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,9 @@ from voicemill.errors import DataRemovedError
 from voicemill.jobs import ItemAudio, ItemError, JobRules, JobStatus
 from voicemill.outputs import audio_path, remove_job, write_audio
 from voicemill.settings import Settings
+from voicemill.storage import MARKER
 from voicemill.store import StartedTask, Store
+from voicemill.store.removal import Attempted
 from voicemill.workers import ChildRecord
 from worker.housekeeping import Housekeeper
 from worker.sweep import Sweep
@@ -278,6 +282,136 @@ def test_what_a_frozen_writer_makes_of_a_deleted_job_is_removed(
     Sweep(store, folder, 60).step()
 
     assert not (folder / "job_1").exists()
+
+
+LATE_WRITER = """
+import os, signal, sys
+from pathlib import Path
+from voicemill.outputs import audio_path, drafted, joined_path
+folder = Path(sys.argv[1])
+what = sys.argv[2]
+if what == "joined":
+    path = joined_path(folder, "job_1", 1, "wav")
+else:
+    path = audio_path(folder, "job_1", 0, "row-000001", 1, "ab12", "wav")
+os.kill(os.getpid(), signal.SIGSTOP)
+with drafted(path) as file:
+    file.write(b"RIFF")
+    if what == "half":
+        file.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+"""Wakes up after the end of its job, writes, and dies before it can hear that it came too late."""
+
+
+class LateWriter:
+    """A process that is frozen from the start."""
+
+    def __init__(self, folder: Path, what: str) -> None:
+        self._process = subprocess.Popen([sys.executable, "-c", LATE_WRITER, str(folder), what])
+        _, status = os.waitpid(self._process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+
+    def wake(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+        assert self._process.wait(10) == -signal.SIGKILL
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def files_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() and path.name != MARKER]
+
+
+def delete_job(store: Store) -> None:
+    store.cancel("job_1")
+    store.delete("job_1")
+
+
+def expire_job(store: Store) -> None:
+    store.cancel("job_1")
+    client: Any = store._redis
+    client.zadd("voicemill:expiries", {"job_1": 0})
+
+
+def expire_and_delete_job(store: Store) -> None:
+    expire_job(store)
+    assert store.expired_outputs() == ["job_1"]
+    store.delete("job_1")
+
+
+@pytest.mark.parametrize("what", ["item", "half", "joined"])
+@pytest.mark.parametrize("end", [delete_job, expire_job, expire_and_delete_job])
+@pytest.mark.parametrize(
+    "purged", [True, False], ids=["removed, late write", "late write, removed"]
+)
+def test_no_file_of_a_late_writer_stays_whatever_the_order(
+    store: Store,
+    housekeeper: Housekeeper,
+    folder: Path,
+    what: str,
+    end: Callable[[Store], None],
+    purged: bool,
+) -> None:
+    store.create_job("job_1", "default", inputs("a"), {})
+    store.create_job("job_2", "default", inputs("a"), {})
+    spoken(folder, "job_1")
+    theirs = spoken(folder, "job_2")
+    writer = LateWriter(folder, what)
+    try:
+        end(store)
+        if purged:
+            housekeeper.tick()
+            assert files_in(folder) == [theirs]
+        writer.wake()
+        assert len(files_in(folder)) > 1, "it did write"
+    finally:
+        writer.end()
+
+    if not purged:
+        housekeeper.tick()
+    Sweep(store, folder, 60).step()
+
+    assert files_in(folder) == [theirs]
+
+
+def test_a_sweep_asks_for_a_thousand_files_at_a_time_and_leaves_none(
+    store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.sweep.PAGE_FILES", 3)
+    store.create_job("job_1", "default", inputs(*"abcd"), {})
+    for index in range(4):
+        for attempt in range(1, 3):
+            old(folder / "job_1" / "0000" / f"{index:06d}-a.{attempt}-ab12ab12.wav")
+    asked: list[int] = []
+    real = store.attempted
+
+    def attempted(job_id: str, indexes: Sequence[int]) -> list[Attempted]:
+        asked.append(len(indexes))
+        return real(job_id, indexes)
+
+    monkeypatch.setattr(store, "attempted", attempted)
+    assert Sweep(store, folder, 60).step() == 8
+    assert asked == [3, 3, 2]
+
+
+def test_a_sweep_goes_through_more_jobs_than_it_has_at_hand(
+    store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.sweep.MOST_JOBS", 2)
+    for number in range(5):
+        store.create_job(f"job_{number}", "default", inputs("a"), {})
+        old(folder / f"job_{number}" / "0000" / "000000-a.1.wav")
+    assert Sweep(store, folder, 60).step() == 5
+    assert store.swept() is None
+    sweep = Sweep(store, folder, 60)
+    for number in range(5):
+        old(folder / f"job_{number}" / "0000" / "000000-a.1.wav")
+        sweep.step(0.0)
+    assert sweep.step() == 5, "a step of no time does nothing"
 
 
 def test_a_sweep_is_taken_up_where_it_stopped(store: Store, folder: Path) -> None:

@@ -6,6 +6,8 @@ import errno
 import hashlib
 import os
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,9 @@ from tests.worker.bench import Bench
 from voicemill.jobs import Item, ItemError, ItemStatus, JobStatus
 from voicemill.reuse import marked
 from voicemill.store import Spoken, Store
+from worker import sharing
 from worker.attempts import groups
+from worker.cache import Cache
 from worker.housekeeping import Housekeeper
 from worker.reuse import pause_for
 from worker.sweep import Sweep
@@ -203,6 +207,100 @@ def test_a_file_that_is_not_as_recorded_is_not_shared(bench: Bench, damage: str)
     assert_whole(items[1:])
     assert cached(items) == [False, False]
     assert bench.engine.texts == ["One.", "One."]
+
+
+@contextmanager
+def unreadable(path: Path, code: int) -> Iterator[None]:
+    """While the system can't open this file, under any of its names."""
+    broken, real = path.stat().st_ino, os.open
+
+    def refused(name: str | Path, flags: int, *args: int, **kwargs: int) -> int:
+        descriptor = real(name, flags, *args, **kwargs)
+        if os.fstat(descriptor).st_ino == broken:
+            os.close(descriptor)
+            raise OSError(code, os.strerror(code), str(name))
+        return descriptor
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("worker.sharing.os.open", refused)
+        yield
+
+
+UNREADABLE = [errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.EACCES]
+
+
+@pytest.mark.parametrize("code", UNREADABLE)
+def test_what_can_not_be_read_now_is_spoken_again_and_the_log_says_so(
+    bench: Bench, code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.submit("One.", "One.")
+    bench.run(bench.start())
+    first = path_of(bench.store.item("job_1", "row-000001"))
+    with unreadable(first, code):
+        items = bench.speak()
+
+    assert_whole(items)
+    assert cached(items) == [False, False]
+    assert bench.engine.texts == ["One.", "One."]
+    assert f"can't be read now: {os.strerror(code)}." in caplog.text
+
+
+@pytest.mark.parametrize("code", UNREADABLE)
+def test_what_can_not_be_read_now_stays_in_the_cache_and_is_shared_later(
+    caching: Bench, code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caching.job("One.")
+    (entry,) = (caching.folder / ".cache").rglob("*.wav")
+    with unreadable(entry, code):
+        spoken = caching.job("One.", job="job_2")
+        assert entry.exists()
+
+    shared = caching.job("One.", job="job_3")
+
+    assert_whole(spoken + shared)
+    assert (cached(spoken), cached(shared)) == ([False], [True])
+    assert path_of(shared[0]).samefile(entry)
+    assert f"can't be read now: {os.strerror(code)}." in caplog.text
+
+
+@pytest.mark.parametrize("code", UNREADABLE)
+def test_a_shelf_that_can_not_be_read_now_loses_nothing(
+    caching: Bench, code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caching.job("One.")
+    (entry,) = (caching.folder / ".cache").rglob("*.wav")
+
+    def refused(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("worker.cache.os.scandir", refused)
+        spoken = caching.job("One.", job="job_2")
+        Cache(caching.folder).trim(0)
+
+    assert_whole(spoken)
+    assert (cached(spoken), entry.exists()) == ([False], True)
+    assert os.strerror(code) in caplog.text
+    assert cached(caching.job("One.", job="job_3")) == [True]
+
+
+def test_thousands_of_the_same_text_are_not_read_for_each(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[Path] = []
+    real = sharing.blocks_of
+    monkeypatch.setattr(sharing, "blocks_of", lambda path: reads.append(path) or real(path))
+    bench.submit(*["One."] * 150)
+    bench.run(bench.start())
+    first = path_of(bench.store.item("job_1", "row-000001"))
+    os.utime(first, (0, 0))
+    reads.clear()
+
+    items = bench.speak()
+
+    assert cached(items) == [False] + [True] * 149
+    assert len(reads) == 1
+    assert_whole(items)
 
 
 def test_what_another_model_spoke_is_spoken_again(bench: Bench) -> None:

@@ -19,6 +19,7 @@ from voicemill.errors.base import (
     leaves,
 )
 from voicemill.errors.concatenation import (
+    ConcatenationCancelledError,
     ConcatenationError,
     MixedSampleRatesError,
 )
@@ -46,6 +47,7 @@ from voicemill.errors.outputs import (
 )
 from voicemill.errors.requests import (
     AudioGoneError,
+    AudioUnreadableError,
     ChildLoadingError,
     DataRemovedError,
     ItemNotFoundError,
@@ -83,7 +85,9 @@ from voicemill.errors.synthesis import (
 __all__ = [
     "AccessDeniedError",
     "AudioGoneError",
+    "AudioUnreadableError",
     "ChildLoadingError",
+    "ConcatenationCancelledError",
     "ConcatenationError",
     "DataRemovedError",
     "DiskFullError",

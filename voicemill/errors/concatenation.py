@@ -13,6 +13,14 @@ class ConcatenationError(VoicemillError):
     retryable = True
 
 
+class ConcatenationCancelledError(ConcatenationError):
+    """The job was cancelled once its items had ended, before they were joined."""
+
+    code = "concatenation_cancelled"
+    title = "The job was cancelled before its items were joined"
+    retryable = False
+
+
 class MixedSampleRatesError(ConcatenationError):
     """The items' audio has different sample rates, as of two revisions of a model."""
 

@@ -104,6 +104,15 @@ class AudioGoneError(RequestError):
     http_status = 410
 
 
+class AudioUnreadableError(RequestError):
+    """The audio is on disk, and the disk or the system does not let it be read now."""
+
+    code = "audio_unreadable"
+    title = "The audio can't be read now"
+    http_status = 503
+    retryable = True
+
+
 class DataRemovedError(RequestError):
     """The texts of the job were kept for as long as they should be, and are gone."""
 

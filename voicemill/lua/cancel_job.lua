@@ -1,4 +1,5 @@
--- Cancel what waits at once; what runs ends at its next check. ARGV: job
+-- Cancel what waits at once; what runs ends at its next check. A job whose items have ended is completed
+-- without its one file; who joins it can't publish any more. ARGV: job, why that is so (JSON)
 -- uses: tasks
 local job = ARGV[1]
 local record = redis.call('HMGET', job_key(job), 'status', 'engines', 'schema')
@@ -11,6 +12,14 @@ if status == 'validating' then
   for _, engine in ipairs(cjson.decode(record[2])) do redis.call('DEL', queue_key(job, engine)) end
   unreserve(job)
   end_job(job, 'cancelled')
+  return 1
+end
+if status == 'finalizing' then
+  local failure = cjson.decode(ARGV[2])
+  local trouble = redis.call('HGET', job_key(job), 'trouble')
+  if trouble then failure.code, failure.retryable = trouble, true end
+  redis.call('HSET', job_key(job), 'concatenation', cjson.encode({error = failure}))
+  end_finalizing(job)
   return 1
 end
 if status ~= 'queued' and status ~= 'in_progress' then return 0 end

@@ -3,5 +3,5 @@
 local job = ARGV[1]
 if not holds_join(job, ARGV[2]) then return 0 end
 redis.call('HDEL', job_key(job), 'trouble')
-redis.call('ZADD', P .. 'finalizing', string.format('%.6f', now() + tonumber(ARGV[3])), job)
+await_join(job, tonumber(ARGV[3]))
 return 1

@@ -3,7 +3,10 @@
 -- uses: finalizing
 local job = ARGV[1]
 if not holds_join(job, ARGV[2]) then return 0 end
-redis.call('ZADD', P .. 'finalizing', string.format('%.6f', now() + tonumber(ARGV[3])), job)
-if ARGV[4] ~= '' then redis.call('HSET', job_key(job), 'trouble', ARGV[4]) end
+await_join(job, tonumber(ARGV[3]))
+if ARGV[4] ~= '' then
+  redis.call('HSET', job_key(job), 'trouble', ARGV[4])
+  redis.call('HINCRBY', job_key(job), 'join_waits', 1)
+end
 if ARGV[5] ~= '1' then redis.call('HINCRBY', job_key(job), 'joins_lost', -1) end
 return 1

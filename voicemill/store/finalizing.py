@@ -18,15 +18,20 @@ class Join:
     """Counts the joins of a job from 1; only the last may publish."""
     lost: int
     """Joins before it, in this run of the job, of which nothing came."""
+    waits: int = 0
+    """How often it was given back because of trouble."""
 
 
 class FinalizingStore(Connection):
     """Hands jobs out to be finalised, and ends them."""
 
     def take_finalizing(self, lease_seconds: float) -> Join | None:
-        """Take the job that has been due longest; nothing when none is."""
+        """Take the job that has been due longest of the tenant that was served longest ago.
+
+        Nothing when no job is due.
+        """
         taken = self.run("take_finalizing", lease_seconds)
-        return None if taken is None else Join(taken[0].decode(), int(taken[1]), int(taken[2]))
+        return None if taken is None else Join(taken[0].decode(), *map(int, taken[1:]))
 
     def keep_finalizing(self, join: Join, lease_seconds: float) -> bool:
         """Keep a job, which nothing hinders now; False: another has it, or it was deleted."""

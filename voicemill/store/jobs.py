@@ -6,12 +6,13 @@ import json
 import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import redis
 
 from voicemill.errors import (
+    ConcatenationCancelledError,
     ItemNotFoundError,
     JobNotFoundError,
     QueueFullError,
@@ -212,11 +213,18 @@ class JobStore(Connection):
         return failures
 
     def cancel(self, job_id: str) -> Job:
-        """Cancel what waits at once, what runs at its next check; a terminal job stays as it is."""
+        """Cancel what waits at once, what runs at its next check; a terminal job stays as it is.
+
+        One that waits for its one file is completed without it.
+        """
+        error = ConcatenationCancelledError(
+            "The job was cancelled before the audio of its items was joined."
+        )
+        failure = ItemError(error.code, error.message, error.retryable)
         try:
-            self.run("cancel_job", job_id)
-        except redis.exceptions.ResponseError as error:
-            if "NOJOB" not in str(error):
+            self.run("cancel_job", job_id, json.dumps(asdict(failure)))
+        except redis.exceptions.ResponseError as refusal:
+            if "NOJOB" not in str(refusal):
                 raise
         return self.job(job_id)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import redis
@@ -15,6 +16,16 @@ from voicemill.store.jobs import PAGE_ITEMS, packed, unpacked
 
 REWRITE_SECONDS = 3600.0
 """How long deleted texts may stay in the append-only file."""
+
+
+class Outputs(Enum):
+    """What is to become of the audio of a job."""
+
+    KEPT = "kept"
+    REMOVED = "removed"
+    """The job was deleted and has ended, or its audio has expired: all that still comes goes."""
+    UNKNOWN = "unknown"
+    """The job is none of this store, or will be removed once it has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +72,16 @@ class RemovalStore(Connection):
         with translated():
             return self._redis.zscore(key("removed"), job_id) is not None
 
-    def has_outputs(self, job_id: str) -> bool:
-        """True for a job that this store knows and whose audio is kept."""
+    def outputs(self, job_id: str) -> Outputs:
+        """What is to become of the audio of a job."""
+        if self.was_removed(job_id):
+            return Outputs.REMOVED
         with translated():
             record = self._redis.hmget(key("job", job_id), "schema", "deleted", "data_removed")
-        return [value and value.decode() for value in record] == [str(SCHEMA), None, None]
+        schema, deleted, data_removed = record
+        if schema != str(SCHEMA).encode() or (deleted and not data_removed):
+            return Outputs.UNKNOWN
+        return Outputs.REMOVED if data_removed else Outputs.KEPT
 
     def attempted(self, job_id: str, indexes: Sequence[int]) -> list[Attempted]:
         """How far items are, in the order of ``indexes``."""
