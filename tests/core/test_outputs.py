@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +51,26 @@ def test_no_folder_holds_more_than_a_thousand_items(tmp_path: Path) -> None:
         audio_path(tmp_path, "j", index, "a", 1, "ab12", "wav").parent for index in range(10_000)
     ]
     assert {parents.count(folder) for folder in set(parents)} == {1000}
+
+
+def test_bytes_are_on_the_disk_before_their_name_and_the_name_before_all_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def noted_fsync(descriptor: int) -> None:
+        steps.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        fsync(descriptor)
+
+    def noted_replace(source: str, path: Path) -> None:
+        steps.append("name")
+        replace(source, path)
+
+    monkeypatch.setattr("voicemill.outputs.os.fsync", noted_fsync)
+    monkeypatch.setattr("voicemill.outputs.os.replace", noted_replace)
+    write_audio(tmp_path / "a.wav", b"RIFF")
+    assert steps == ["file", "name", "folder"]
 
 
 def test_writing_again_replaces_the_file_whole(tmp_path: Path) -> None:
