@@ -134,7 +134,7 @@ class Run:
         stopped = self._send(
             self._ann, (texts("Stop", STOPPED), ("succeeded", "cancelled")), priority=1
         )
-        again = self._send(self._ann, shared)
+        again = self._send(self._ann, shared, priority=1)
         plain = self._send(self._ann, (texts("Line", self._size.plain), ("succeeded",)))
         self._sound += [stopped, again, plain]
         self._send(self._ben, shared, priority=1)
