@@ -18,11 +18,11 @@ pytestmark = pytest.mark.full
 
 SECONDS_PER_CHARACTER = 0.001
 LONG, SHORT, NOW = "x" * 50, "x" * 20, "Now."
-BATCH_SECONDS = 0.5
+BATCH_SECONDS = 1.0
 JOBS, JOB_ITEMS, SHORT_ITEMS = 10, 10_000, 2000
 BACKLOGGED = range(200, 1800)
 """Short rows that are done while shares are measured: after the first batches, before the last."""
-PAUSE_SECONDS = 0.7
+PAUSE_SECONDS = 1.1
 """Between two that are waited for; no multiple of a batch."""
 MOST_WAIT_BATCHES = 1.5
 CANCEL_SECONDS = 2.0
