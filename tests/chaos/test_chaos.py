@@ -49,6 +49,7 @@ ENVIRON = {
     "VOICEMILL_CACHE_MB": str(CACHE_MB),
 }
 WHOLE_HISTORY = ("--auto-aof-rewrite-percentage", "0")
+"""Nor is it rewritten for what was deleted: that has an hour, which no run takes."""
 
 
 @pytest.mark.long
