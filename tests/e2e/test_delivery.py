@@ -18,7 +18,7 @@ from voicemill.queue import MESSAGE_PRIORITIES, UNACKED_PREFIX, list_name
 
 pytestmark = pytest.mark.full
 
-LONG = "{tone:seconds=2} Long."
+LONG, LONGER = "{tone:seconds=2} Long.", "{tone:seconds=8} Longer."
 ATTEMPTS = 3
 
 
@@ -125,6 +125,24 @@ def test_what_a_killed_worker_held_goes_on_as_soon_as_another_takes_its_name(
         assert time.monotonic() - ready < RECALL_SECONDS + 5
         (item,) = worker.wait_for(job_id)
         assert (item.status, item.attempts) == (ItemStatus.SUCCEEDED, 2)
+
+
+def test_what_a_lost_node_held_goes_on_elsewhere_once_its_lease_has_run_out(
+    tmp_path: Path, redis_url: str
+) -> None:
+    lease = {"VOICEMILL_LEASE_SECONDS": "3"}
+    folders = [tmp_path / name for name in ("lost", "other")]
+    for folder in folders:
+        folder.mkdir()
+    same = {"VOICEMILL_OUTPUT_DIR": str(tmp_path / "outputs")}
+    with SoloWorker(redis_url, folders[0], **lease, **same) as lost:
+        job_id = begin(lost, LONGER)
+        with SoloWorker(redis_url, folders[1], **lease, **same) as other:
+            kill_all(lost)
+            (item,) = other.wait_for(job_id)
+            assert (item.status, item.attempts) == (ItemStatus.SUCCEEDED, 2)
+            other.wait_until("one slot", lambda: other.store.snapshot().slots == {"tone": 1})
+            assert other.stop() == 0
 
 
 @pytest.mark.parametrize("at_work", [False, True])
