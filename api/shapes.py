@@ -48,6 +48,8 @@ class JobUrls(TypedDict):
     cancel: str
     retry: str
     items: str
+    audio: str | None
+    """Of the one file; nothing where the job did not ask for it."""
 
 
 StatusReason = Literal[

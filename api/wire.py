@@ -72,6 +72,7 @@ def job_body(job: Job, fleet: Snapshot | None) -> JobBody:
             "cancel": f"{url}/cancel",
             "retry": f"{url}/retry",
             "items": f"{url}/items",
+            "audio": audio_of_job_url(job.id) if job.concatenation else None,
         },
     }
 
@@ -84,7 +85,7 @@ def concatenation_body(job_id: str, asked: Concatenation | None) -> Concatenatio
     return {
         "silence_ms": asked.silence_ms,
         "audio_path": audio.audio_path if audio else None,
-        "audio_url": f"/v1/jobs/{job_id}/audio" if audio else None,
+        "audio_url": audio_of_job_url(job_id) if audio else None,
         "sha256": audio.sha256 if audio else None,
         "size_bytes": audio.size_bytes if audio else None,
         "duration_seconds": audio.duration_seconds if audio else None,
@@ -93,6 +94,11 @@ def concatenation_body(job_id: str, asked: Concatenation | None) -> Concatenatio
         "items_left_out": audio.items_left_out if audio else None,
         "error": error_body(asked.error) if asked.error else None,
     }
+
+
+def audio_of_job_url(job_id: str) -> str:
+    """Where the one file of a job is fetched, once it is there."""
+    return f"/v1/jobs/{job_id}/audio"
 
 
 def status_reason(job: Job, fleet: Snapshot | None) -> StatusReason | None:

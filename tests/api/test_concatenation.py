@@ -129,6 +129,7 @@ def test_a_job_that_does_not_ask_has_none(client: FlaskClient, post: Post, fleet
     fleet.end({0: b"audio"})
     body = client.get(job["urls"]["get"]).get_json()
     assert (body["status"], body["concatenation"]) == ("completed", None)
+    assert body["urls"]["audio"] is None
     answer = client.get(f"{job['urls']['get']}/audio")
     assert (answer.status_code, answer.get_json()["code"]) == (409, "no_audio")
 
@@ -149,7 +150,8 @@ def test_a_job_waits_in_finalizing_and_then_says_all_of_its_audio(
         "error": None,
     }
     assert (body["status"], body["concatenation"]) == ("finalizing", empty)
-    assert client.get(f"{url}/audio").get_json()["code"] == "not_ready"
+    assert body["urls"]["audio"] == waiting["urls"]["audio"] == f"{url}/audio"
+    assert client.get(body["urls"]["audio"]).get_json()["code"] == "not_ready"
 
     audio = joined(store, fleet.folder)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -342,6 +343,27 @@ def test_an_unknown_job_is_not_found(client: FlaskClient, job_id: str) -> None:
     ):
         assert response.status_code == 404
         assert response.get_json()["code"] in {"job_not_found", "not_found"}
+
+
+def test_a_job_that_never_was_one_that_waits_and_one_that_is_gone_are_told_apart(
+    client: FlaskClient, post: Post, fleet: Fleet, store: Store
+) -> None:
+    expired, deleted = post("Hello."), post("Hello.")
+    fleet.end({0: b"audio"})
+    store._redis.zadd("voicemill:expiries", {expired["id"]: 0})
+    assert store.expired_outputs() == [expired["id"]]
+    assert client.delete(deleted["urls"]["get"]).status_code == 204
+    waiting = post("Hello.")
+
+    def told(job_id: str) -> tuple[int, Any]:
+        answer = client.get(f"/v1/jobs/{job_id}")
+        body = answer.get_json()
+        return answer.status_code, body.get("code", (body.get("status"), body.get("data_removed")))
+
+    assert told(str(uuid.uuid4())) == (404, "job_not_found")
+    assert told(deleted["id"]) == (404, "job_not_found")
+    assert told(waiting["id"]) == (200, ("queued", False))
+    assert told(expired["id"]) == (200, ("completed", True))
 
 
 def test_a_page_of_ten_thousand_inputs_is_one_job(client: FlaskClient, store: Store) -> None:

@@ -25,7 +25,10 @@ logger = logging.getLogger(__name__)
 RESERVE, NOW, STOPPED, SOUND, FAILING = 300, 10, 40, 17, 3
 """Items: that keep the stack at work when a round was quick; and of each round, those that somebody
 waits for, those of a job that is cancelled, and of one that fails in part and is retried."""
-PAUSE_SECONDS = 0.1
+SHARED, DROPPED = 15, 20
+"""And of each round, texts that three jobs have, one of them of the other tenant and one that is
+deleted once it has ended; and those of a job that is deleted while it runs."""
+DELETED = SHARED + DROPPED
 END_SECONDS = 600.0
 
 
@@ -42,12 +45,27 @@ class Size:
     @property
     def plain(self) -> int:
         """Items of a round that all succeed."""
-        return (self.items - RESERVE) // self.rounds - NOW - STOPPED - SOUND - FAILING
+        others = NOW + STOPPED + SOUND + FAILING + 3 * SHARED + DROPPED
+        return (self.items - RESERVE) // self.rounds - others
 
     @property
     def step(self) -> int:
         """Items that belong to one fault."""
         return self.plain // (self.faults + 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The jobs of a round that something is asked of while faults fall."""
+
+    stopped: str
+    """To cancel in the middle."""
+    failing: str
+    """To retry once it has ended."""
+    gone: str
+    """To delete once it has ended, though another job shares its audio."""
+    dropped: str
+    """To delete in the middle."""
 
 
 class Run:
@@ -76,11 +94,10 @@ class Run:
 
     def round(self, number: int, bursts: Sequence[Burst]) -> None:
         """One round of jobs and faults; the stack is new after it."""
-        stopped, plain, failing = self._submit(number)
-        self._sound += [stopped, plain]
+        asked_of = self._submit(number)
         watched = [job for job in self._sound if self._left([job])]
         with ThreadPoolExecutor(1) as client, Watcher(self._server.url, *watched) as watcher:
-            asked = client.submit(self._ask, stopped, failing)
+            asked = client.submit(self._ask, asked_of)
             self._fall(bursts)
             asked.result()
             seen = watcher.looks[-1]
@@ -94,9 +111,11 @@ class Run:
         self._stack.start()
 
     def end(self) -> None:
-        """All comes to its end."""
+        """All comes to its end, and a new clerk looks at the cache at once."""
         for tenant, job in self._jobs:
             tenant.wait_for(job, END_SECONDS)
+        assert self._stack.stop() == 0
+        self._stack.start()
         self._store.close()
 
     def _tenant(self, name: str, log: Path) -> Tenant:
@@ -104,16 +123,21 @@ class Run:
         assert self._store.create_tenant(Account(name), api_key)
         return Tenant(self._stack, name, api_key, log)
 
-    def _submit(self, number: int) -> tuple[str, str, str]:
-        """The jobs of a round; gives the one to cancel, the large one, and the one to retry."""
+    def _submit(self, number: int) -> Asked:
+        """The jobs of a round; gives those of which something will be asked."""
 
         def texts(word: str, size: int, different: int | None = None) -> list[str]:
             return [f"{word} {number}.{n % (different or size)}." for n in range(size)]
 
+        shared = (texts("Shared", SHARED), ("succeeded",))
+        gone = self._ann.send(shared, priority=2)
         stopped = self._send(
             self._ann, (texts("Stop", STOPPED), ("succeeded", "cancelled")), priority=1
         )
+        again = self._send(self._ann, shared, priority=1)
         plain = self._send(self._ann, (texts("Line", self._size.plain), ("succeeded",)))
+        self._sound += [stopped, again, plain]
+        self._send(self._ben, shared, priority=1)
         self._send(
             self._ben, (texts("Now", NOW, NOW // 2), ("succeeded",)), **{"class": "interactive"}
         )
@@ -125,7 +149,8 @@ class Run:
             concatenate=True,
             concatenate_silence_ms=100,
         )
-        return stopped, plain, failing
+        dropped = self._ben.send((texts("Drop", DROPPED), ()), priority=1)
+        return Asked(stopped, failing, gone, dropped)
 
     def _send(
         self, tenant: Tenant, *groups: tuple[Sequence[str], tuple[str, ...]], **fields: object
@@ -134,15 +159,18 @@ class Run:
         self._jobs.append((tenant, job))
         return job
 
-    def _ask(self, stopped: str, failing: str) -> None:
-        """What clients ask for while faults fall: a cancel in mid-job, and another run."""
-        while self._ann.job(stopped)["request_counts"]["completed"] == 0:
-            time.sleep(PAUSE_SECONDS)
-        assert self._ann.request("POST", f"/v1/jobs/{stopped}/cancel").status_code == 200
-        ended = self._ben.wait_for(failing, END_SECONDS)
+    def _ask(self, of: Asked) -> None:
+        """What clients ask for while faults fall: to stop, to run again, to forget."""
+        wait_for_first(self._ann, of.stopped)
+        assert self._ann.request("POST", f"/v1/jobs/{of.stopped}/cancel").status_code == 200
+        wait_for_first(self._ben, of.dropped)
+        self._ben.delete(of.dropped, cancel=True)
+        ended = self._ben.wait_for(of.failing, END_SECONDS)
         assert ended["request_counts"]["failed"] == FAILING
-        again = self._ben.request("POST", f"/v1/jobs/{failing}/retry?run={ended['run']}")
+        again = self._ben.request("POST", f"/v1/jobs/{of.failing}/retry?run={ended['run']}")
         assert again.status_code == 202, again.text
+        self._ann.wait_for(of.gone, END_SECONDS)
+        self._ann.delete(of.gone)
 
     def _fall(self, bursts: Sequence[Burst]) -> None:
         """Let faults fall, each burst once enough has ended; they count while something is left."""
@@ -173,3 +201,10 @@ class Run:
 
         wait_until(look, 60, "an answer of the store")
         return sum(counts)
+
+
+def wait_for_first(tenant: Tenant, job: str) -> None:
+    """Wait until an item of a job has succeeded."""
+    wait_until(
+        lambda: tenant.job(job)["request_counts"]["completed"] > 0, END_SECONDS, f"a start of {job}"
+    )

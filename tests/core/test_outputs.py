@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -119,6 +120,26 @@ def test_a_folder_whose_name_could_not_be_brought_to_the_disk_is_no_success(
                 write_audio(path, b"RIFF")
     assert list(group.iterdir()) == []
     write_audio(path, b"RIFF")
+
+
+def test_bytes_are_on_the_disk_before_their_name_and_the_name_before_all_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def noted_fsync(descriptor: int) -> None:
+        steps.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        fsync(descriptor)
+
+    def noted_replace(source: str, path: Path) -> None:
+        steps.append("name")
+        replace(source, path)
+
+    monkeypatch.setattr("voicemill.outputs.os.fsync", noted_fsync)
+    monkeypatch.setattr("voicemill.outputs.os.replace", noted_replace)
+    write_audio(tmp_path / "a.wav", b"RIFF")
+    assert steps == ["file", "name", "folder"]
 
 
 def test_writing_again_replaces_the_file_whole(tmp_path: Path) -> None:

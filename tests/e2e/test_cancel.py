@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,10 @@ from voicemill.settings import Settings
 from voicemill.store import Store
 
 pytestmark = pytest.mark.full
+
+CALL_SECONDS = 0.2 * 4
+"""That the engine speaks on: the longest segments of one call, below."""
+CANCEL_SECONDS = 1.0
 
 
 def submit(store: Store, url: str, job_id: str, *texts: str) -> None:
@@ -58,7 +63,9 @@ def test_an_item_of_many_segments_ends_after_the_one_in_hand_and_its_child_stays
 
         store.cancel("job_1")
 
+        began = time.monotonic()
         wait_for(store, "job_1", JobStatus.CANCELLED)
+        assert time.monotonic() - began < CALL_SECONDS + CANCEL_SECONDS
         assert [one["pid"] for one in store.snapshot().children] == [child["pid"]]
         assert "is killed" not in worker.log
         assert [path for path in tmp_path.rglob("*.wav")] == []

@@ -1,4 +1,4 @@
-"""What many clients send at once is never mixed up: cases B38, B40, B41 and B42."""
+"""What many clients send at once is never mixed up."""
 
 from __future__ import annotations
 

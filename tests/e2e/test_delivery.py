@@ -1,10 +1,9 @@
-"""How work gets lost or comes twice elsewhere: cases B51, B54, B55, B56 and B60."""
+"""How work gets lost or comes twice elsewhere."""
 
 from __future__ import annotations
 
-import os
-import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -19,7 +18,8 @@ from voicemill.queue import MESSAGE_PRIORITIES, UNACKED_PREFIX, list_name
 
 pytestmark = pytest.mark.full
 
-LONG = "{tone:seconds=2} Long."
+LONG, LONGER = "{tone:seconds=2} Long.", "{tone:seconds=8} Longer."
+ATTEMPTS = 3
 
 
 def begin(worker: SoloWorker, *texts: str) -> str:
@@ -61,10 +61,52 @@ def test_a_text_without_memory_fails_by_name_keeps_no_message_and_ends_no_worker
         # No segment of it gets short enough.
         large, *others = worker.wait_for(worker.submit("a" * 400, "One.", "Two.", "Three."))
         assert large.error is not None
-        assert (large.error.code, large.attempts) == ("out_of_memory", 3)
+        assert (large.error.code, large.attempts) == ("out_of_memory", ATTEMPTS)
         assert {one.status for one in others} == {ItemStatus.SUCCEEDED}
         assert (worker.exit_status, worker.record.pid) == (None, parent)
         wait_until(lambda: messages_left(redis_url) == 0, 10, "the end of the messages")
+
+
+def test_what_kills_each_child_fails_after_its_attempts_and_keeps_no_message(
+    tmp_path: Path, redis_url: str
+) -> None:
+    with SoloWorker(redis_url, tmp_path, VOICEMILL_WORKERS="2") as worker:
+        deadly, *good = [worker.submit(text) for text in ("{tone:crash} Die.", *"abcdefghij")]
+        assert_each_spoken_once([one for job_id in good for one in worker.wait_for(job_id)])
+        worker.wait_until("its end", lambda: worker.has_ended(deadly))
+        assert_lost(worker, deadly)
+        wait_until(lambda: messages_left(redis_url) == 0, 10, "the end of the messages")
+
+
+def test_what_each_worker_dies_of_fails_after_its_attempts(tmp_path: Path, redis_url: str) -> None:
+    with SoloWorker(redis_url, tmp_path) as worker:
+        deadly = begin(worker, LONG)
+        for attempt in range(1, ATTEMPTS + 1):
+            worker.wait_until(
+                f"attempt {attempt}",
+                lambda attempt=attempt: worker.store.items(deadly)[0].attempts == attempt,
+            )
+            kill_all(worker)
+            worker.start()
+        worker.wait_until("its end", lambda: worker.has_ended(deadly))
+        assert_lost(worker, deadly)
+        assert_each_spoken_once(worker.wait_for(worker.submit("Next.")))
+
+
+def kill_all(worker: SoloWorker) -> None:
+    """Kill -9 a worker with its children, as one does who kills its container."""
+    for process in (psutil.Process(worker.pid), *psutil.Process(worker.pid).children()):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    wait_until(lambda: worker.exit_status is not None, 10, "its end")
+
+
+def assert_lost(worker: SoloWorker, job_id: str) -> None:
+    """The only item has failed for want of a worker that survives it."""
+    assert worker.store.job(job_id).status is JobStatus.FAILED
+    (item,) = worker.store.items(job_id)
+    assert item.error is not None
+    assert (item.error.code, item.attempts) == ("worker_lost", ATTEMPTS)
 
 
 def test_what_a_killed_worker_held_goes_on_as_soon_as_another_takes_its_name(
@@ -72,10 +114,7 @@ def test_what_a_killed_worker_held_goes_on_as_soon_as_another_takes_its_name(
 ) -> None:
     with SoloWorker(redis_url, tmp_path) as worker:
         job_id = begin(worker, LONG)
-        family = [worker.pid, *(one.pid for one in psutil.Process(worker.pid).children())]
-        for pid in family:
-            os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: worker.exit_status is not None, 10, "its end")
+        kill_all(worker)
         worker.start()
         ready = time.monotonic()
 
@@ -86,6 +125,24 @@ def test_what_a_killed_worker_held_goes_on_as_soon_as_another_takes_its_name(
         assert time.monotonic() - ready < RECALL_SECONDS + 5
         (item,) = worker.wait_for(job_id)
         assert (item.status, item.attempts) == (ItemStatus.SUCCEEDED, 2)
+
+
+def test_what_a_lost_node_held_goes_on_elsewhere_once_its_lease_has_run_out(
+    tmp_path: Path, redis_url: str
+) -> None:
+    lease = {"VOICEMILL_LEASE_SECONDS": "3"}
+    folders = [tmp_path / name for name in ("lost", "other")]
+    for folder in folders:
+        folder.mkdir()
+    same = {"VOICEMILL_OUTPUT_DIR": str(tmp_path / "outputs")}
+    with SoloWorker(redis_url, folders[0], **lease, **same) as lost:
+        job_id = begin(lost, LONGER)
+        with SoloWorker(redis_url, folders[1], **lease, **same) as other:
+            kill_all(lost)
+            (item,) = other.wait_for(job_id)
+            assert (item.status, item.attempts) == (ItemStatus.SUCCEEDED, 2)
+            other.wait_until("one slot", lambda: other.store.snapshot().slots == {"tone": 1})
+            assert other.stop() == 0
 
 
 @pytest.mark.parametrize("at_work", [False, True])

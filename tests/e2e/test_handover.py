@@ -312,11 +312,19 @@ def test_a_drained_worker_finishes_what_it_holds_and_takes_nothing_until_resumed
 
 
 @pytest.mark.full
-def test_a_hung_batch_is_killed_and_its_guilty_item_named(tmp_path: Path, redis_url: str) -> None:
+@pytest.mark.parametrize("trouble", ["hang", "seize"])
+def test_a_hung_batch_is_killed_and_its_guilty_item_named(
+    trouble: str, tmp_path: Path, redis_url: str
+) -> None:
     env = {"VOICEMILL_MIN_BATCH_LIMIT_SECONDS": "1", "VOICEMILL_MAX_BATCH_LIMIT_SECONDS": "2"}
     env["VOICEMILL_BATCH_SECONDS"] = "5"
     with SoloWorker(redis_url, tmp_path, **env) as worker:
-        items = worker.wait_for(worker.submit("One.", "{tone:hang} Two.", "Three.", "Four."))
+        hung = worker.the_child()["pid"]
+        hangs = f"{{tone:{trouble}}} Two."
+        items = worker.wait_for(worker.submit("One.", hangs, "Three.", "Four."))
+        assert_each_spoken_once(worker.wait_for(worker.submit("Next.")))
+        assert worker.the_child()["pid"] != hung
+        assert list(tmp_path.rglob("*.tmp")) == []
         assert worker.stop() == 0
     assert [item.status for item in items] == [
         ItemStatus.SUCCEEDED,

@@ -281,8 +281,9 @@ def test_a_crash_once_crashes_once(tmp_path: Path) -> None:
     assert output.count("spoke") == 3
 
 
-def test_a_hang_ends_by_sigkill_alone() -> None:
-    assert_hangs(process({}, "{tone:hang}"))
+@pytest.mark.parametrize("trouble", ["hang", "seize"])
+def test_a_hang_ends_by_sigkill_alone(trouble: str) -> None:
+    assert_hangs(process({}, f"{{tone:{trouble}}}"))
 
 
 def assert_hangs(hung: subprocess.Popen[str]) -> None:

@@ -15,6 +15,7 @@ Options, all of them off by default:
 ``fail``                    this many calls raise; or ``"always"``
 ``crash``                   the same, the process dying by SIGKILL
 ``hang``                    the same, blocked for good in native code that no signal ends
+``seize``                   the same, with Python's lock, so that no other thread runs on
 ``poison``                  the same, raising what says that the process can't go on
 ``memory_characters``       calls of more characters in all run out of memory
 ``output``                  what comes out: ``normal silence nan empty loud``
@@ -22,11 +23,11 @@ Options, all of them off by default:
 Calls are counted in each process, from the first one after its warm-up.
 
 A text steers its own segment by directives, which are not spoken and have no length:
-``{tone:fail}`` (this segment alone fails), ``{tone:crash}``, ``{tone:hang}``, ``{tone:poison}``,
-``{tone:silence}``, ``{tone:nan}``, ``{tone:empty}``, ``{tone:loud}``, ``{tone:seconds=2.5}`` (takes
-that much longer); ``{tone:crash-once=PATH}`` and its like for the other three only do it while PATH
-does not exist, and make it first. Whoever can submit text can do all this: it is no engine to
-offer to strangers.
+``{tone:fail}`` (this segment alone fails), ``{tone:crash}``, ``{tone:hang}``, ``{tone:seize}``,
+``{tone:poison}``, ``{tone:silence}``, ``{tone:nan}``, ``{tone:empty}``, ``{tone:loud}``,
+``{tone:seconds=2.5}`` (takes that much longer); ``{tone:crash-once=PATH}`` and its like for the
+other four only do it while PATH does not exist, and make it first. Whoever can submit text can do
+all this: it is no engine to offer to strangers.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ DIRECTIVE = re.compile(r"\{tone:([a-z-]+)(?:=([^{}]*))?\}")
 
 Output = Literal["normal", "silence", "nan", "empty", "loud"]
 OUTPUTS: tuple[Output, ...] = ("normal", "silence", "nan", "empty", "loud")
-TROUBLES = ("fail", "crash", "hang", "poison")
+TROUBLES = ("fail", "crash", "hang", "seize", "poison")
 OBSTACLES = ("fail_load_while", "hang_load_while", "fail_warm_up_while")
 
 
@@ -90,6 +91,7 @@ class ToneOptions:
     fail: float = 0
     crash: float = 0
     hang: float = 0
+    seize: float = 0
     poison: float = 0
     memory_characters: float = float("inf")
     output: Output = "normal"
@@ -247,21 +249,22 @@ def is_first(path: str | None) -> bool:
 
 
 def bring(trouble: str) -> None:
-    """Fail, crash, hang or be poisoned, now."""
+    """Fail, crash, hang, seize up or be poisoned, now."""
     match trouble:
         case "fail":
             raise SynthesisError("The tone engine was told to fail.")
         case "crash":
             os.kill(os.getpid(), signal.SIGKILL)
         case "hang":
-            hang()
+            hang(ctypes.CDLL(None))
+        case "seize":
+            hang(ctypes.PyDLL(None))
         case "poison":
             raise EnginePoisonedError("The tone engine was told to be poisoned.")
 
 
-def hang() -> None:
-    """Wait for a lock that this thread holds: other threads run on, and no signal ends it."""
-    libc = ctypes.CDLL(None)
+def hang(libc: ctypes.CDLL) -> None:
+    """Wait for a lock that this thread holds: no signal ends it; by a ``PyDLL`` no thread runs."""
     mutex = ctypes.create_string_buffer(128)
     libc.pthread_mutex_init(mutex, None)
     libc.pthread_mutex_lock(mutex)
