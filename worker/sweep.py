@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import stat
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -129,7 +130,7 @@ class Sweep:
             return sum(self._remove(group, file) for file in garbage)
 
     def _old_files(self, folder: int) -> Iterator[str]:
-        before = time.time() - self._seconds
+        before = self._file_time() - self._seconds
         for entry in os.scandir(folder):
             try:
                 seen = entry.stat(follow_symlinks=False)
@@ -137,6 +138,11 @@ class Sweep:
                 continue
             if stat.S_ISREG(seen.st_mode) and seen.st_mtime < before:
                 yield entry.name
+
+    def _file_time(self) -> float:
+        """Now, by the clock that gives files their times: that of the disk, where others write too."""
+        with tempfile.TemporaryFile(dir=self._folder) as probe:
+            return os.fstat(probe.fileno()).st_mtime
 
     def _remove(self, folder: int, name: str) -> bool:
         try:

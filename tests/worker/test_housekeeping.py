@@ -79,6 +79,23 @@ def test_files_that_cannot_be_removed_keep_the_job_to_be_removed(
     assert store.removals() == []
 
 
+def test_a_clerk_whose_clock_is_ahead_sweeps_nothing_that_is_new(
+    store: Store, housekeeper: Housekeeper, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.create_job("job_1", "default", inputs("a"), {})
+    draft = spoken(folder, "job_1").with_name(".000000-row-000001.1-ab12.wav.x.tmp")
+    draft.write_bytes(b"RIFF")
+    clock = time.time
+    monkeypatch.setattr(time, "time", lambda: clock() + 7200)
+
+    housekeeper.tick()
+    assert draft.exists()
+    os.utime(draft, (0, 0))
+    Sweep(store, folder, 60).step()
+
+    assert not draft.exists()
+
+
 def test_a_link_in_place_of_a_job_is_removed_and_not_followed(tmp_path: Path, folder: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
