@@ -125,6 +125,7 @@ def test_a_folder_whose_name_could_not_be_brought_to_the_disk_is_no_success(
 def test_bytes_are_on_the_disk_before_their_name_and_the_name_before_all_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    write_audio(tmp_path / "first.wav", b"RIFF")
     steps: list[str] = []
     fsync, replace = os.fsync, os.replace
 

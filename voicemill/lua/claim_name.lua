@@ -1,5 +1,6 @@
 -- A worker takes its node name, or keeps it. ARGV: node, claim, lease seconds, claim that may be replaced or ""
 -- Returns [the claim that holds the name now, seconds it lasts].
+-- uses: keys
 local key = P .. 'name:' .. ARGV[1]
 local held = redis.call('GET', key)
 if not held or held == ARGV[2] or held == ARGV[4] then
