@@ -6,7 +6,7 @@ import logging
 from dataclasses import asdict
 from pathlib import Path
 
-from voicemill.errors import StorageError, VoicemillError
+from voicemill.errors import StorageError, SynthesisError, VoicemillError
 from voicemill.jobs import ItemAudio, ItemError, ItemStatus
 from voicemill.outputs import audio_path, write_audio
 from voicemill.settings import Settings
@@ -128,6 +128,7 @@ class Publisher:
             failure,
             max_attempts=self._settings.max_attempts,
             retry_seconds=self._settings.retry_seconds or 0.0,
+            redraw=isinstance(error, SynthesisError) and error.redraws,
         )
         again = error.retryable and attempt.number < self._settings.max_attempts
         status = ItemStatus.QUEUED if again else ItemStatus.FAILED

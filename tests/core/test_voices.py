@@ -11,6 +11,7 @@ import pytest
 from tests.support import TONE, inputs
 from voicemill.errors import VoiceNotFoundError
 from voicemill.jobs import ItemInput
+from voicemill.options import Option
 from voicemill.voices import Capabilities, Voice, speaks
 
 PLAIN = Capabilities(
@@ -66,4 +67,72 @@ def test_a_voice_covers_its_tags_and_their_languages(language: str, covered: boo
 
 
 def test_capabilities_come_back_the_same_from_the_store_s_json() -> None:
-    assert Capabilities.from_record(json.loads(json.dumps(TONE.to_record()))) == TONE
+    able = replace(PLAIN, options=OPTIONS, best_batch=2, model_licence="MIT")
+    for one in (TONE, able):
+        assert Capabilities.from_record(json.loads(json.dumps(one.to_record()))) == one
+
+
+def test_a_record_of_another_release_is_read_as_far_as_it_goes() -> None:
+    older = {
+        "engine": "plain",
+        "model_revision": "1",
+        "sample_rate": 24000,
+        "voices": [{"name": "low", "languages": ["en-US", "fr"], "description": ""}],
+    }
+    assert Capabilities.from_record(older) == PLAIN
+    assert Capabilities.from_record({**older, "sings": True}) == PLAIN
+
+
+def test_the_languages_of_an_engine_are_those_of_its_voices() -> None:
+    able = replace(PLAIN, voices=(*PLAIN.voices, Voice("high", ("fr", "de"))))
+    assert able.languages == ("en-US", "fr", "de")
+
+
+def test_a_call_has_as_many_segments_as_it_gains_from() -> None:
+    assert replace(PLAIN, max_batch=8).batch_size == 8
+    assert replace(PLAIN, max_batch=8, best_batch=3).batch_size == 3
+
+
+OPTIONS = (
+    Option("mood", "choice", choices=("glad", "sad")),
+    Option("pace", "number", minimum=0.5, maximum=2),
+    Option("hush", "switch"),
+    Option("tale", "text", maximum=5),
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mood": "cross"}, "mood can't be 'cross': give one of glad, sad."),
+        ({"mood": 1}, "mood can't be 1: give one of glad, sad."),
+        ({"pace": 2.5}, "pace can't be 2.5: give a number from 0.5 to 2."),
+        ({"pace": True}, "pace can't be True: give a number from 0.5 to 2."),
+        ({"pace": "1"}, "pace can't be '1': give a number from 0.5 to 2."),
+        ({"hush": 1}, "hush can't be 1: give true or false."),
+        ({"tale": "x" * 6}, "tale can't be 'xxxxxx': give a text of up to 5 characters."),
+        ({"tale": " "}, "tale can't be ' ': give a text of up to 5 characters."),
+    ],
+)
+def test_an_option_out_of_its_range_is_refused_with_what_it_takes(
+    options: dict[str, Any], message: str
+) -> None:
+    able = replace(PLAIN, options=OPTIONS)
+    ((field, error),) = able.refusals(asked(options=options))
+    assert (field, error.code) == (f"options/{next(iter(options))}", "invalid_value")
+    assert error.message == message
+
+
+def test_an_option_that_the_engine_has_not_is_refused() -> None:
+    ((field, error),) = PLAIN.refusals(asked(options={"mood": "glad"}))
+    assert (field, error.code) == ("options/mood", "unsupported_feature")
+    assert error.message == "plain has no option 'mood'; it has: none."
+    able = replace(PLAIN, options=OPTIONS)
+    ((_, error),) = able.refusals(asked(options={"moods": "glad"}))
+    assert error.message == "plain has no option 'moods'; it has: hush, mood, pace, tale."
+
+
+def test_options_within_their_ranges_are_taken() -> None:
+    able = replace(PLAIN, options=(*OPTIONS, Option("least", "number", minimum=0)))
+    options = {"mood": "sad", "pace": 2, "hush": False, "tale": "Once.", "least": 1e9}
+    assert list(able.refusals(asked(options=options))) == []

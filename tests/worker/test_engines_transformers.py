@@ -64,9 +64,15 @@ def load(folder: Path, **options: Any) -> tuple[TransformersEngine, Capabilities
     return engine, engine.load({"model_path": str(folder), "device": "cpu", **options})
 
 
-def speak(engine: TransformersEngine, *texts: str, voice: str = "default", **options: Any) -> Any:
+def speak(
+    engine: TransformersEngine,
+    *texts: str,
+    voice: str = "default",
+    seed: int | None = None,
+    **options: Any,
+) -> Any:
     """What came of each text."""
-    segments = [Segment(text) for text in texts]
+    segments = [Segment(text, seed) for text in texts]
     return engine.synthesize(segments, voice, SynthesisOptions(**options))
 
 

@@ -1,7 +1,7 @@
 -- The compare-and-set that publishes. Refused (0) to whoever no longer holds the item.
 -- ARGV: task, token, index, outcome (succeeded, failed, returned, cancelled), body (JSON), max attempts,
--- retry seconds and, to succeed: decay of costs, job, "cached" where nothing was spoken, and the first
--- item that is to sound the same or ""
+-- retry seconds; to fail: "redraw" where other seeds may help; to succeed: decay of costs, job, "cached"
+-- where nothing was spoken, and the first item that is to sound the same or ""
 local task, index, outcome = ARGV[1], tonumber(ARGV[3]), ARGV[4]
 -- The same call again, because its answer was lost, maybe after the task is gone: the file is
 -- published and must stay.
@@ -32,6 +32,7 @@ if outcome == 'returned' then
   move_item(job, index, state, 'queued')
   requeue(job, engine, own, parse(own).alone, tonumber(ARGV[7]))
 elseif outcome == 'failed' then
+  if ARGV[8] == 'redraw' then state.draws = (state.draws or 0) + 1 end
   fail_attempt(job, engine, own, state, body, tonumber(ARGV[6]), tonumber(ARGV[7]))
 else
   local characters = parse(own).characters

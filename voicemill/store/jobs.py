@@ -66,6 +66,16 @@ class JobPage:
     has_more: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What became of an item in the attempts it has had."""
+
+    code: str | None
+    """Why the last one failed, if it did."""
+    draws: int
+    """How many failed in a way for which the next one has other seeds."""
+
+
 class JobStore(Connection):
     """Creates, reads and cancels jobs."""
 
@@ -190,15 +200,14 @@ class JobStore(Connection):
             for index in indexes
         ]
 
-    def last_errors(self, job_id: str, indexes: Sequence[int]) -> dict[int, ItemError]:
-        """Why the attempt before failed, by index of the items that had one."""
+    def pasts(self, job_id: str, indexes: Sequence[int]) -> dict[int, Past]:
+        """What became of these items so far, by index."""
         with translated():
             states = self._redis.hmget(key("job", job_id, "states"), [str(i) for i in indexes])
         records = [json.loads(state) if state else {} for state in states]
         return {
-            index: ItemError(**record["error"])
+            index: Past((record.get("error") or {}).get("code"), record.get("draws", 0))
             for index, record in zip(indexes, records, strict=True)
-            if record.get("error")
         }
 
     def cancel(self, job_id: str) -> Job:

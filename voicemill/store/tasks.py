@@ -133,14 +133,17 @@ class TaskStore(Connection):
         *,
         max_attempts: int,
         retry_seconds: float = 0.0,
+        redraw: bool = False,
     ) -> bool:
         """Note a failed attempt; a retryable one goes back to its queue, alone and after a pause.
 
-        The pause is ``retry_seconds`` after the first attempt and grows.
+        The pause is ``retry_seconds`` after the first attempt and grows. With ``redraw``, the next
+        attempt has other seeds.
         """
         mine = (task.id, task.token, index)
         body = json.dumps(asdict(error))
-        return bool(self.run("end_item", *mine, "failed", body, max_attempts, retry_seconds))
+        limits = (max_attempts, retry_seconds, "redraw" if redraw else "")
+        return bool(self.run("end_item", *mine, "failed", body, *limits))
 
     def return_item(
         self, task: StartedTask, index: int, error: ItemError | None, *, pause: float = 0.0

@@ -120,6 +120,7 @@ class TransformersEngine:
             max_batch=chosen.max_batch,
             best_segment_characters=200,
             max_segment_characters=300,
+            engine_licence="Apache-2.0",
         )
 
     def synthesize(
@@ -133,7 +134,10 @@ class TransformersEngine:
                 texts[index] = self._sayable(segment.text, voice)
             except UnsupportedCharactersError as error:
                 spoken[index] = error
-        spoken |= zip(texts, self._speak_all(list(texts.values()), voice, options), strict=True)
+        free = {index: text for index, text in texts.items() if batch[index].seed is None}
+        spoken |= zip(free, self._speak_free(list(free.values()), voice, options), strict=True)
+        for index in texts.keys() - free.keys():
+            spoken[index] = self._speak_one(texts[index], voice, options, batch[index].seed)
         return [spoken[index] for index in range(len(batch))]
 
     def after_batch(self) -> None:
@@ -142,6 +146,11 @@ class TransformersEngine:
             with named_faults():
                 torch.cuda.empty_cache()
             self._is_emptied = True
+
+    def unload(self) -> None:
+        """Let go of the model, and give CUDA back what it took."""
+        self._model = self._tokenizer = None
+        self.after_batch()
 
     def cached_memory(self) -> CachedMemory | None:
         """How well torch uses what it holds of the device; nothing on the CPU."""
@@ -167,13 +176,11 @@ class TransformersEngine:
             raise UnsupportedCharactersError(f"The voice {voice} can say nothing of the text.")
         return text
 
-    def _speak_all(
+    def _speak_free(
         self, texts: Sequence[str], voice: str, options: SynthesisOptions
     ) -> Sequence[Samples | SynthesisError]:
         if not texts:
             return []
-        if options.seed is not None:
-            return [self._speak_one(text, voice, options) for text in texts]
         try:
             return self._speak(texts, voice, options)
         except OutOfMemoryError as error:
@@ -182,10 +189,10 @@ class TransformersEngine:
         return [self._speak_one(text, voice, options) for text in texts]
 
     def _speak_one(
-        self, text: str, voice: str, options: SynthesisOptions
+        self, text: str, voice: str, options: SynthesisOptions, seed: int | None = None
     ) -> Samples | SynthesisError:
         try:
-            (samples,) = self._speak([text], voice, options)
+            (samples,) = self._speak([text], voice, options, seed)
             return samples
         except OutOfMemoryError as error:
             self._note(error)
@@ -197,13 +204,19 @@ class TransformersEngine:
     def _note(self, error: OutOfMemoryError) -> None:
         self._failed_while_free |= torch_memory.failed_while_free(str(error.__cause__))
 
-    def _speak(self, texts: Sequence[str], voice: str, options: SynthesisOptions) -> list[Samples]:
+    def _speak(
+        self,
+        texts: Sequence[str],
+        voice: str,
+        options: SynthesisOptions,
+        seed: int | None = None,
+    ) -> list[Samples]:
         """One pass over a padded batch; each result has its own length."""
         self._is_emptied = False
         self._model.speaking_rate = self._rate * options.speed
         with torch.inference_mode(), named_faults():
-            if options.seed is not None:
-                torch.manual_seed(options.seed)
+            if seed is not None:
+                torch.manual_seed(seed)
             tokens = self._tokenizer(list(texts), padding=True, return_tensors="pt")
             output = self._model(**tokens.to(self._model.device), speaker_id=speaker(voice))
             waveforms = output.waveform.float().cpu().numpy()  # (batch, samples)
