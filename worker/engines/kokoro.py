@@ -100,6 +100,7 @@ class KokoroEngine:
             max_segment_characters=400,
             deterministic=True,
             engine_licence="MIT, with a reader under GPL-3.0-or-later",
+            model_licence="Apache-2.0 (Kokoro-82M as published)",
         )
 
     def synthesize(

@@ -44,6 +44,7 @@ READABLE = (PhonemeType.ESPEAK, PhonemeType.TEXT)
 """Readers of other kinds need packages of their own, or download."""
 RAW_PHONEMES = re.compile(r"\[(?=\[)")
 """Of a text, ``[[`` would begin phonemes to be spoken as they are."""
+LICENCE = re.compile(r"^\W*licen[cs]e:\s*(.+?)\s*$", re.MULTILINE | re.IGNORECASE)
 OPTIONS = (
     Option(
         "length_scale", "number", "How long sounds are; the voice's own is about 1.", (), 0.25, 4
@@ -66,6 +67,13 @@ class VoiceFile:
     def name(self) -> str:
         """As clients see it; those of one model are told apart by what follows a slash."""
         return self.path.name.removesuffix(MODEL)
+
+    @property
+    def licence(self) -> str | None:
+        """Of the recordings it learned from, as the card beside it says."""
+        card = self.path.with_name("MODEL_CARD")
+        found = LICENCE.search(card.read_text("utf-8", "replace")) if card.is_file() else None
+        return found[1] if found else None
 
     @property
     def numbers(self) -> dict[str, int | None]:
@@ -107,7 +115,10 @@ class PiperEngine:
             engine="piper",
             model_revision=revision(found),
             sample_rate=self._rate,
-            voices=tuple(Voice(name, (one.language,)) for name, one in self._files.items()),
+            voices=tuple(
+                Voice(name, (one.language,), licence=one.licence)
+                for name, one in self._files.items()
+            ),
             min_speed=0.5,
             max_speed=2.0,
             options=OPTIONS,
