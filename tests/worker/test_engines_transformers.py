@@ -226,6 +226,17 @@ def test_a_model_of_the_hub_is_taken_from_the_cache_and_from_nowhere_else(
     assert refused.startswith("VOICEMILL_ENGINE_OPTIONS: model_path='ann/absent' can't be used")
 
 
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_compiled_vocoder_sounds_the_same(folder: Path) -> None:
+    still = {"noise_scale": 0, "noise_scale_duration": 0}
+    plain, compiled = (
+        speak(load(folder, compile=told)[0], *TEXTS, named=still) for told in (False, True)
+    )
+    for one, other in zip(plain, compiled, strict=True):
+        assert np.abs(one - other).max() < 1e-4
+
+
 def test_less_precision_is_another_sound_of_the_same_length(folder: Path) -> None:
     still = {"noise_scale": 0, "noise_scale_duration": 0}
     plain = speak(load(folder)[0], TEXTS[1], named=still)[0]
