@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.conformance.probe import CALLS
 from tests.conformance.subjects import SUBJECTS, Subject
 from tests.support import inputs
 from voicemill.errors import SettingsError, SynthesisError
@@ -35,6 +36,8 @@ NOBODY_WRITES_THIS = "\U00012000\U00012001\U00012002"
 """Cuneiform."""
 MOST_GROWTH = 4 * MEBIBYTE
 """Of 200 calls; a leak of one second of sound in each would be 19 MiB."""
+MOST_SECONDS = 15.0
+"""CPU time for these calls; an engine that is slow makes as many as it can."""
 MOST_CORES = 1.2
 MOST_THREADS = 2
 """More than before; a pool of one may keep one that sleeps."""
@@ -149,6 +152,7 @@ def report(
         "texts": subject.texts,
         "short_texts": subject.short_texts,
         "uses_torch": subject.name == "transformers",
+        "most_seconds": MOST_SECONDS,
     }
     (folder / "request").write_text(json.dumps(asked))
     done = subprocess.run(
@@ -321,8 +325,8 @@ def test_it_computes_on_one_core(report: dict[str, Any]) -> None:
     assert report["threads"] <= MOST_THREADS
 
 
-def test_two_hundred_calls_leave_nothing_behind(report: dict[str, Any]) -> None:
-    assert report["growth"] < MOST_GROWTH
+def test_many_calls_leave_nothing_behind(report: dict[str, Any]) -> None:
+    assert report["growth"] < MOST_GROWTH * max(0.25, report["calls"] / CALLS)
 
 
 def test_unloading_gives_back_what_loading_took(report: dict[str, Any]) -> None:
