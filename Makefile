@@ -5,6 +5,8 @@ TORCH  ?= torch==2.13.0
 BENCH_FLAGS ?= --quick
 
 BIN    := .venv/bin
+# A file's tests run one after another, files on every core.
+SPREAD  = -n logical --dist loadfile
 PYTEST  = $(BIN)/python -m pytest $(if $(COVERAGE),--cov --cov-append --cov-report= --cov-fail-under=0)
 # Byte code is written when a module is first imported: most of what is installed never is. So it
 # is where the environment forbids it, too, or each process of a stack would compile all it imports.
@@ -38,8 +40,9 @@ venv-all: .venv/full.stamp
 	touch $@
 
 # torch stands in no lock: which build is right depends on the machine. Here any one will do.
-.venv/full.stamp: .venv/venv.stamp requirements/full.txt
+.venv/full.stamp: .venv/venv.stamp requirements/full.txt requirements/gpl.txt
 	$(LOCKED) requirements/full.txt
+	$(LOCKED) requirements/gpl.txt
 	$(PIP) '$(TORCH)'
 	touch $@
 
@@ -50,7 +53,7 @@ up: venv
 	$(BIN)/python scripts/up.py
 
 test: venv
-	$(PYTEST)
+	$(PYTEST) $(SPREAD)
 
 # What `test` leaves out; the two together are what CI runs.
 test-rest: venv-all

@@ -34,6 +34,7 @@ from voicemill.errors import (
 )
 from voicemill.fairness import INTERACTIVE_CHARACTERS, PRIORITIES
 from voicemill.jobs import RESPONSE_FORMATS, JobStatus
+from voicemill.options import OPTION_NAME
 
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 MAX_INPUTS: Final = 10_000
@@ -75,6 +76,19 @@ Metadata = Annotated[
         Annotated[Text, Field(max_length=512)],
     ],
     Field(max_length=16, description="Up to 16 pairs that are kept and given back."),
+]
+
+
+Options = Annotated[
+    dict[
+        Annotated[str, Field(pattern=f"^{OPTION_NAME}$")],
+        bool | int | float | Annotated[Text, Field(max_length=4096)],
+    ],
+    Field(
+        max_length=32,
+        description="Named options of the model; see /v1/models.",
+        examples=[{"length_scale": 1.1}],
+    ),
 ]
 
 
@@ -120,6 +134,7 @@ class Delivery(Body):
     language: Language | None = Field(None, description="BCP 47 tag that the voice must speak.")
     seed: int | None = Field(None, ge=0, le=MAX_SEED)
     instructions: Annotated[Text, Field(min_length=1, max_length=4096)] | None = None
+    options: Options | None = None
     response_format: ResponseFormat | None = None
 
 

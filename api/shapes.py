@@ -9,6 +9,7 @@ from typing_extensions import TypedDict
 
 from voicemill.fairness import JobClass
 from voicemill.jobs import ItemStatus, JobStatus
+from voicemill.options import Kind
 
 DataT = TypeVar("DataT")
 
@@ -147,6 +148,17 @@ class ItemBody(TypedDict):
     metadata: dict[str, str]
 
 
+class OptionBody(TypedDict):
+    """An option that items may set; a text's ``maximum`` is its most characters."""
+
+    name: str
+    kind: Kind
+    description: str
+    choices: list[str]
+    minimum: float | None
+    maximum: float | None
+
+
 class ModelBody(TypedDict):
     """An engine that a worker has offered, and what it can do."""
 
@@ -154,12 +166,25 @@ class ModelBody(TypedDict):
     object: Literal["model"]
     revision: str
     voices: list[str]
+    voice_mixes: bool
+    languages: list[str]
     sample_rate: int
     min_speed: float
     max_speed: float
     seed: bool
     instructions: bool
+    cloning: bool
+    streaming: bool
+    word_times: bool
+    options: list[OptionBody]
+    max_batch: int
+    best_batch: int
+    best_segment_characters: int
+    max_segment_characters: int
+    memory_bytes: int | None
     deterministic: bool
+    engine_licence: str | None
+    model_licence: str | None
     live: bool
 
 
@@ -171,6 +196,7 @@ class VoiceBody(TypedDict):
     model: str
     languages: list[str]
     description: str
+    licence: str | None
 
 
 class ListBody(TypedDict, Generic[DataT]):

@@ -121,16 +121,15 @@ class Submission:
         given = without_nulls(one)
         chosen = {"model": self.settings.engine, **self.defaults, **given}
         engine = self.engines.get(chosen["model"])
-        chosen.setdefault("voice", engine.voices[0].name if engine else "")
+        chosen.setdefault("voice", engine.voices[0].name if engine and engine.voices else "")
         item = ItemInput(
             index=index, custom_id=custom_id, text=text, metadata=one.metadata or {}, **chosen
         )
         model_is_bad = "model" in bad or (self.defaults_model_is_bad and "model" not in given)
         if not model_is_bad:
             for field, error in self.refusals(engine, item):
-                self.faults.append(
-                    error.at(f"{pointer}/{field}" if field in given else f"/{field}")
-                )
+                is_own = field.partition("/")[0] in given
+                self.faults.append(error.at(f"{pointer}/{field}" if is_own else f"/{field}"))
         return item
 
     def check_concatenation(

@@ -12,12 +12,14 @@ from api.shapes import (
     JobBody,
     ListBody,
     ModelBody,
+    OptionBody,
     RequestCounts,
     StatusReason,
     VoiceBody,
 )
 from voicemill.health import Snapshot
 from voicemill.jobs import Concatenation, Item, ItemError, ItemStatus, Job, JobStatus, is_terminal
+from voicemill.options import Option
 from voicemill.voices import Capabilities, Voice
 
 LONGEST_RETRY_AFTER_SECONDS: Final = 120
@@ -194,13 +196,38 @@ def model_body(engine: Capabilities, *, live: bool) -> ModelBody:
         "object": "model",
         "revision": engine.model_revision,
         "voices": [voice.name for voice in engine.voices],
+        "voice_mixes": engine.voice_mixes,
+        "languages": list(engine.languages),
         "sample_rate": engine.sample_rate,
         "min_speed": engine.min_speed,
         "max_speed": engine.max_speed,
         "seed": engine.seed,
         "instructions": engine.instructions,
+        "cloning": engine.cloning,
+        "streaming": engine.streaming,
+        "word_times": engine.word_times,
+        "options": [option_body(option) for option in engine.options],
+        "max_batch": engine.max_batch,
+        "best_batch": engine.batch_size,
+        "best_segment_characters": engine.best_segment_characters,
+        "max_segment_characters": engine.max_segment_characters,
+        "memory_bytes": engine.memory_bytes,
         "deterministic": engine.deterministic,
+        "engine_licence": engine.engine_licence,
+        "model_licence": engine.model_licence,
         "live": live,
+    }
+
+
+def option_body(option: Option) -> OptionBody:
+    """An option of an engine."""
+    return {
+        "name": option.name,
+        "kind": option.kind,
+        "description": option.description,
+        "choices": list(option.choices),
+        "minimum": option.minimum,
+        "maximum": option.maximum,
     }
 
 
@@ -212,4 +239,5 @@ def voice_body(engine: Capabilities, voice: Voice) -> VoiceBody:
         "model": engine.engine,
         "languages": list(voice.languages),
         "description": voice.description,
+        "licence": voice.licence,
     }

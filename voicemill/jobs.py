@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -15,6 +17,8 @@ from voicemill.fairness import Standing
 SCHEMA = 1
 SPEAKABLE = re.compile(r"[^\W_]")
 """A letter or a number of any script."""
+VOICE_OF_MIX = re.compile(r"[^:+]+")
+"""The first of the voices that a name is made of."""
 CUSTOM_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 MEDIA_TYPES: Mapping[str, str] = {
     "wav": "audio/wav",
@@ -25,6 +29,10 @@ MEDIA_TYPES: Mapping[str, str] = {
 }
 """By format of the audio."""
 RESPONSE_FORMATS = tuple(MEDIA_TYPES)
+
+
+OptionValue = bool | int | float | str
+"""What a named option of an engine may be set to."""
 
 
 class JobStatus(StrEnum):
@@ -109,11 +117,22 @@ class ItemInput:
     metadata: Mapping[str, str] = field(default_factory=dict)
     same_as: int | None = None
     """Index of the first item of its job that is to sound the same, if that is another one."""
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
+    """Named options of the engine."""
 
     @property
     def batch_key(self) -> str:
-        """Items of one job with equal keys may be synthesized together."""
-        return f"{self.model}/{self.voice}"
+        """Items of one job with equal keys may be synthesized together.
+
+        A store measures costs by it, and there is no end to mixes of voices and values of options:
+        these add one of 256 marks.
+        """
+        plain = VOICE_OF_MIX.match(self.voice)
+        voice = plain[0] if plain else ""
+        if voice == self.voice and not self.options:
+            return f"{self.model}/{voice}"
+        named = json.dumps([self.voice, dict(self.options)], sort_keys=True)
+        return f"{self.model}/{voice}/{hashlib.sha256(named.encode()).hexdigest()[:2]}"
 
     def to_record(self) -> dict[str, Any]:
         """The JSON object that the store keeps: what is not as it is by default."""
@@ -127,7 +146,8 @@ class ItemInput:
 
 
 INPUT_DEFAULTS: Mapping[str, Any] = {
-    one.name: {} if one.name == "metadata" else one.default for one in fields(ItemInput)
+    one.name: one.default if one.default_factory is MISSING else one.default_factory()
+    for one in fields(ItemInput)
 }
 
 

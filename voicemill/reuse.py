@@ -17,7 +17,7 @@ def sound_of(item: ItemInput) -> tuple[Any, ...]:
     """All by which an item says how it is to sound; with equal ones, one audio does for both."""
     return (
         *(item.text, item.model, item.voice, item.language, float(item.speed), item.seed),
-        *(item.instructions, item.response_format),
+        *(item.instructions, item.response_format, tuple(sorted(item.options.items()))),
     )
 
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, TypeVar
 
 from voicemill.errors import InputError, UnsupportedFeatureError, VoiceNotFoundError
 from voicemill.jobs import RESPONSE_FORMATS, ItemInput
+from voicemill.options import Option, refusals_of
+
+KindT = TypeVar("KindT", "Voice", "Capabilities", Option)
+
+PLUS, SHARE = "+", ":"
+LARGEST_SHARE = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +24,17 @@ class Voice:
     languages: tuple[str, ...]
     """BCP 47 tags, the voice's own first."""
     description: str = ""
+    licence: str | None = None
+    """Of its weights or its prompt: an SPDX expression or a sentence; nothing where not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What an engine declares once it is loaded; children publish it to the store."""
+    """What an engine declares once it is loaded; children publish it to the store.
+
+    What it does not declare is refused when an item asks for it. Fields come and go with
+    releases: each new one has a default, for the records of children that don't know it.
+    """
 
     engine: str
     model_revision: str
@@ -30,20 +42,54 @@ class Capabilities:
     """Hz."""
     voices: tuple[Voice, ...]
     """The first one is the default."""
+    voice_mixes: bool = False
+    """It speaks as several of them at once: ``low:0.6+high:0.4``."""
     min_speed: float = 1.0
     max_speed: float = 1.0
     """Both 1.0: the engine has one speed."""
     seed: bool = False
     instructions: bool = False
+    """It takes a text about delivery and feeling."""
+    cloning: bool = False
+    """It speaks as a prompt does."""
+    streaming: bool = False
+    """It gives samples before all of a segment is spoken."""
+    word_times: bool = False
+    """It tells when each word is spoken."""
+    options: tuple[Option, ...] = ()
+    """Named ones that an item may set; dialects, where it has them, are choices of one."""
     max_batch: int = 1
-    """Segments that one call to ``synthesize`` gains from."""
+    """Segments that one call to ``synthesize`` may have."""
+    best_batch: int | None = None
+    """Segments that one call gains from; ``max_batch`` where it is not told."""
     best_segment_characters: int = 400
     max_segment_characters: int = 1000
+    memory_bytes: int | None = None
+    """Memory that it takes of its device (of the host, on the CPU); nothing where not known."""
     deterministic: bool = False
     """Same text, voice, options and seed give the same samples."""
+    engine_licence: str | None = None
+    model_licence: str | None = None
+    """SPDX expressions or sentences; nothing where not known."""
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """BCP 47 tags of what its voices speak, each once."""
+        return tuple(dict.fromkeys(tag for voice in self.voices for tag in voice.languages))
+
+    @property
+    def batch_size(self) -> int:
+        """Segments that a call should have."""
+        return max(1, self.max_batch if self.best_batch is None else self.best_batch)
 
     def voice(self, name: str) -> Voice:
-        """The voice of this name; raises ``VoiceNotFoundError``."""
+        """The voice of this name, a mix among them; raises ``VoiceNotFoundError``.
+
+        A mix speaks the languages of its first part.
+        """
+        if self.voice_mixes and is_mix(name):
+            parts = [self.voice(part) for part in mixed(name)]
+            return replace(parts[0], name=name)
         for voice in self.voices:
             if voice.name == name:
                 return voice
@@ -51,7 +97,10 @@ class Capabilities:
         raise VoiceNotFoundError(f"{self.engine} has no voice {name[:80]!r}; it has: {names}.")
 
     def refusals(self, item: ItemInput) -> Iterator[tuple[str, InputError]]:
-        """What this engine can't honour: pairs of the field's name and the error."""
+        """What this engine can't honour: pairs of the field's name and the error.
+
+        A field within another is named as in a JSON pointer: ``options/emotion``.
+        """
         try:
             voice = self.voice(item.voice)
         except VoiceNotFoundError as error:
@@ -76,6 +125,8 @@ class Capabilities:
             yield "seed", UnsupportedFeatureError(f"{self.engine} takes no seed.")
         if item.instructions is not None and not self.instructions:
             yield "instructions", UnsupportedFeatureError(f"{self.engine} takes no instructions.")
+        for name, refusal in refusals_of(self.engine, self.options, item.options):
+            yield f"options/{name}", refusal
         if item.response_format not in RESPONSE_FORMATS:
             yield (
                 "response_format",
@@ -88,12 +139,48 @@ class Capabilities:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Capabilities:
-        """The capabilities a record holds."""
-        voices = tuple(
-            Voice(voice["name"], tuple(voice["languages"]), voice["description"])
-            for voice in record["voices"]
-        )
-        return cls(**{**record, "voices": voices})
+        """The capabilities that a record of this release or another one holds."""
+        voices = tuple(read(Voice, one) for one in record["voices"])
+        options = tuple(read(Option, one) for one in record.get("options", ()))
+        return read(cls, {**record, "voices": voices, "options": options})
+
+
+def read(kind: type[KindT], record: Mapping[str, Any]) -> KindT:
+    """An instance from a JSON object; what this release does not know is left out."""
+    known = {one.name for one in fields(kind)}
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in record.items()
+        if name in known
+    }
+    return kind(**values)
+
+
+def is_mix(name: str) -> bool:
+    """True for a name that is made of others, with their shares."""
+    return SHARE in name or PLUS in name
+
+
+def mixed(name: str) -> dict[str, float]:
+    """The share of each voice in a mix, 1 in all; of a plain name, that voice alone.
+
+    Raises ``VoiceNotFoundError`` for what is no mix: a share is a number over 0, 1 where none is
+    given, and each voice is named once.
+    """
+    shares: dict[str, float] = {}
+    for part in name.split(PLUS):
+        voice, _, told = part.strip().partition(SHARE)
+        try:
+            share = float(told or 1)
+        except ValueError:
+            share = 0.0
+        if not voice or voice in shares or not 0 < share <= LARGEST_SHARE:
+            raise VoiceNotFoundError(
+                f"The mix {name[:80]!r} can't be read: give voices and shares, as a:0.6+b:0.4."
+            )
+        shares[voice] = share
+    whole = sum(shares.values())
+    return {voice: share / whole for voice, share in shares.items()}
 
 
 def speaks(voice: Voice, language: str) -> bool:

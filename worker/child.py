@@ -197,6 +197,16 @@ class Child:
             self._beat_once()
         except (StoreUnavailableError, StoreRefusedError) as error:
             logger.warning("the recycle could not be noted: %s", error)
+        self._unload()
+
+    def _unload(self) -> None:
+        if self._synthesizer.poisoned:
+            return
+        try:
+            self._engine.unload()
+        # An engine may raise anything, and the end of the process gives back what it holds.
+        except Exception:
+            logger.exception("the engine was not unloaded")
 
     def _clean_up(self) -> None:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from voicemill.errors import JobNotFoundError, StorageError, VoicemillError
+from voicemill.errors import JobNotFoundError, StorageError, SynthesisError, VoicemillError
 from voicemill.jobs import Item, ItemAudio, ItemError, ItemInput, ItemStatus
 from voicemill.outputs import audio_path, write_audio
 from voicemill.settings import Settings
@@ -126,6 +126,7 @@ class Publisher:
                 failure,
                 max_attempts=self._settings.max_attempts,
                 retry_seconds=self._settings.retry_seconds or 0.0,
+                redraw=isinstance(error, SynthesisError) and error.redraws,
             )
         return self._outcome(task, item, status, failure)
 

@@ -21,7 +21,7 @@ from voicemill.storage import Storage
 from voicemill.store import Spoken, StartedTask, Store
 from voicemill.voices import Capabilities
 from worker import segments
-from worker.attempts import Attempt, Outcome, failure_of, groups, options_of
+from worker.attempts import Attempt, Outcome, failure_of, groups, options_of, seed_of
 from worker.engines.base import Engine, Samples, Segment
 from worker.lease import LeaseKeeper
 from worker.patience import patiently
@@ -68,7 +68,7 @@ class Synthesizer:
         asked = self._patiently(self._store.inputs, task.job_id, task.indexes)
         endings: list[Future[Outcome]] = []
         with LeaseKeeper(self._store, task, self._settings.lease_seconds) as lease:
-            for group in groups(asked, self._capabilities.max_batch):
+            for group in groups(asked, self._capabilities.batch_size):
                 if group[0].same_as is not None:
                     # What it is to sound like may be among them.
                     wait(endings)
@@ -88,9 +88,9 @@ class Synthesizer:
         started = self._patiently(
             self._store.start_items, task, indexes, self._settings.lease_seconds
         )
-        shrinks = self._shrinks(task.job_id, started)
+        again = self._again(task.job_id, started)
         attempts = [
-            Attempt(item, started[item.index], shrinks.get(item.index, 1))
+            Attempt(item, started[item.index], *again.get(item.index, ()))
             for item in group
             if item.index in started
         ]
@@ -99,7 +99,8 @@ class Synthesizer:
             like_it = spoken.get(attempt.item.index)
             attempt.error = failure_of(self._prepare, task, attempt, like_it)
         work = [(attempt, segment) for attempt in attempts for segment in attempt.segments]
-        size = 1 if shrinks else max(1, self._capabilities.max_batch)
+        is_short_of_memory = any(attempt.shrink > 1 for attempt in attempts)
+        size = 1 if is_short_of_memory else self._capabilities.batch_size
         for start in range(0, len(work), size):
             if lease.is_over:
                 break
@@ -107,16 +108,15 @@ class Synthesizer:
             self._speak(task.job_id, sound)
         return attempts
 
-    def _shrinks(self, job_id: str, started: Mapping[int, int]) -> dict[int, int]:
-        """What to shorten segments by, by index of the items that ran out of memory before."""
+    def _again(self, job_id: str, started: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+        """By index of the items that were begun before: what to shorten segments by, and draws."""
         again = [index for index, number in started.items() if number > 1]
         if not again:
             return {}
-        failures = self._patiently(self._store.last_failures, job_id, again)
+        pasts = self._patiently(self._store.pasts, job_id, again)
         return {
-            index: 2**failure.tries
-            for index, failure in failures.items()
-            if failure.error.code == OutOfMemoryError.code
+            index: (2**past.tries if past.code == OutOfMemoryError.code else 1, past.draws)
+            for index, past in pasts.items()
         }
 
     def _prepare(self, task: StartedTask, attempt: Attempt, like_it: Spoken | None) -> None:
@@ -142,9 +142,16 @@ class Synthesizer:
             hard,
             language=item.language or self._capabilities.voice(item.voice).languages[0],
         )
-        attempt.segments = [Segment(text) for text in texts]
+        attempt.segments = [
+            Segment(text, self._seed(attempt, position)) for position, text in enumerate(texts)
+        ]
         if not texts:
             raise NoSpeakableTextError("The text has nothing to speak once it is cleaned.")
+
+    def _seed(self, attempt: Attempt, position: int) -> int | None:
+        if not self._capabilities.seed:
+            return None
+        return seed_of(attempt.item.seed, position, attempt.draws)
 
     def _speak(self, job_id: str, work: Sequence[tuple[Attempt, Segment]]) -> None:
         if not work:

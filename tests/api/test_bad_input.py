@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from api.requests import MAX_BODY_BYTES, MAX_FAULTS, MAX_INPUTS
 from api.submission import Submission
 from tests.support import TONE
 from voicemill.errors import InvalidInputError
+from voicemill.options import Option
 from voicemill.settings import Settings
 from voicemill.store import Store
 from voicemill.voices import Capabilities, Voice
@@ -242,6 +244,47 @@ def test_what_an_engine_cannot_do_is_refused_by_field() -> None:
         ("/inputs/0/seed", "unsupported_feature"),
         ("/speed", "unsupported_feature"),
     ]
+
+
+def test_options_that_the_engine_does_not_take_are_refused_one_by_one() -> None:
+    able = replace(TONE, options=(Option("mood", "choice", choices=("glad", "sad")),))
+    submission = Submission({"tone": able}, Settings(engine="tone"))
+    body = {
+        "options": {"mood": "cross"},
+        "inputs": [
+            {"input": "One."},
+            {"input": "Two.", "options": {"mood": "sad"}},
+            {"input": "Three.", "options": {"mood": True, "pace": 2}},
+        ],
+    }
+    with pytest.raises(InvalidInputError) as caught:
+        submission.read(body)
+    assert [(fault.pointer, fault.code) for fault in caught.value.faults] == [
+        ("/options/mood", "invalid_value"),
+        ("/inputs/2/options/mood", "invalid_value"),
+        ("/inputs/2/options/pace", "unsupported_feature"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "pointer"),
+    [
+        ("glad", "/inputs/0/options"),
+        ({"Mood": "glad"}, "/inputs/0/options/Mood"),
+        ({"a/b": 1}, "/inputs/0/options/a~1b"),
+        ({f"option_{n}": 1 for n in range(33)}, "/inputs/0/options"),
+    ],
+)
+def test_options_are_a_short_object_with_plain_names(options: Any, pointer: str) -> None:
+    assert faults_of({"inputs": [{"input": "Hi.", "options": options}]}) == [
+        (pointer, "invalid_value")
+    ]
+
+
+@pytest.mark.parametrize("value", [None, [1], {"a": 1}, "\ud800", "x" * 4097])
+def test_an_option_is_set_to_one_plain_value(value: Any) -> None:
+    found = faults_of({"inputs": [{"input": "Hi.", "options": {"mood": value}}]})
+    assert {pointer.partition("/options/")[2].split("/")[0] for pointer, _ in found} == {"mood"}
 
 
 def test_a_default_model_that_was_never_offered_is_named() -> None:

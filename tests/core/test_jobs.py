@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -79,6 +81,28 @@ def test_only_items_of_one_model_and_voice_are_spoken_together() -> None:
     low, high = inputs("a")[0], inputs("a", voice="high")[0]
     assert low.batch_key != high.batch_key
     assert low.batch_key == inputs("another")[0].batch_key
+
+
+def test_items_with_other_options_are_not_spoken_together() -> None:
+    plain = inputs("a")[0]
+    one, same, other = (
+        replace(plain, options=options)
+        for options in ({"mood": "glad", "pace": 2}, {"pace": 2, "mood": "glad"}, {"mood": "sad"})
+    )
+    assert one.batch_key == same.batch_key
+    assert len({plain.batch_key, one.batch_key, other.batch_key}) == 3
+    marks = {replace(plain, options={"pace": n / 7}).batch_key for n in range(6000)}
+    assert len(marks) == 256, "costs are kept for each, so there is an end to them"
+    mixes = {replace(plain, voice=f"low:{n}+high").batch_key for n in range(1, 6000)}
+    assert len(mixes) == 256
+    assert {key.rpartition("/")[0] for key in mixes} == {"tone/low"}
+
+
+def test_an_item_without_options_is_recorded_without_them() -> None:
+    item = inputs("a")[0]
+    assert "options" not in item.to_record()
+    spoken = replace(item, options={"pace": 1.5, "hush": True})
+    assert ItemInput.from_record(json.loads(json.dumps(spoken.to_record()))) == spoken
 
 
 def test_counts_say_completed_for_items_that_succeeded() -> None:

@@ -24,6 +24,7 @@ OTHERWISE: dict[str, Any] = {
     "seed": 0,
     "instructions": "Whisper.",
     "response_format": "flac",
+    "options": {"accent": "broad"},
 }
 SAME: dict[str, Any] = {"index": 7, "custom_id": "x", "metadata": {"a": "b"}, "same_as": 3}
 ITEM = inputs("Hello.")[0]

@@ -49,9 +49,12 @@ def loaded() -> tuple[Engine, Capabilities]:
     return engine, engine.load({})
 
 
-def say(loaded: tuple[Engine, Capabilities], text: str, **options: Any) -> Samples:
+def say(
+    loaded: tuple[Engine, Capabilities], text: str, seed: int | None = None, **options: Any
+) -> Samples:
     """The samples of one text."""
-    (spoken,) = loaded[0].synthesize([Segment(text)], "heart", SynthesisOptions(**options))
+    segment = Segment(text, seed)
+    (spoken,) = loaded[0].synthesize([segment], "heart", SynthesisOptions(**options))
     if isinstance(spoken, SynthesisError):
         raise spoken
     return spoken

@@ -43,9 +43,15 @@ def engine(**options: Any) -> ToneEngine:
     return one
 
 
-def speak(one: ToneEngine, text: str = TEXT, voice: str = "low", **options: Any) -> Samples:
+def speak(
+    one: ToneEngine,
+    text: str = TEXT,
+    voice: str = "low",
+    seed: int | None = None,
+    **options: Any,
+) -> Samples:
     """The samples of one segment."""
-    (spoken,) = one.synthesize([Segment(text)], voice, SynthesisOptions(**options))
+    (spoken,) = one.synthesize([Segment(text, seed)], voice, SynthesisOptions(**options))
     assert not isinstance(spoken, SynthesisError)
     return spoken
 

@@ -108,6 +108,13 @@ class VoiceNotFoundError(InputError):
     title = "The voice is not known"
 
 
+class PromptAudioInvalidError(InputError):
+    """The clip that a voice is to be cloned from can't be used."""
+
+    code = "prompt_audio_invalid"
+    title = "The prompt audio can't be used"
+
+
 class UnsupportedFeatureError(InputError):
     """The model can't do what was asked, and does not pretend to."""
 

@@ -10,6 +10,7 @@ class StorageError(SynthesisError):
 
     code = "storage_failed"
     title = "The output folder takes no audio"
+    redraws = False
 
 
 class DiskFullError(StorageError):

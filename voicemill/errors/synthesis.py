@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from voicemill.errors.base import VoicemillError
 
 
@@ -11,6 +13,8 @@ class SynthesisError(VoicemillError):
     code = "synthesis_failed"
     title = "The engine failed"
     retryable = True
+    redraws: ClassVar[bool] = True
+    """Another attempt is spoken with other seeds, since chance may be to blame."""
 
 
 class OutOfMemoryError(SynthesisError):
@@ -18,6 +22,7 @@ class OutOfMemoryError(SynthesisError):
 
     code = "out_of_memory"
     title = "Out of memory"
+    redraws = False
 
 
 class EnginePoisonedError(SynthesisError):
@@ -54,6 +59,7 @@ class OutputError(SynthesisError):
 
     code = "output_failed"
     title = "The audio could not be written"
+    redraws = False
 
 
 class WorkerLostError(SynthesisError):
@@ -62,6 +68,7 @@ class WorkerLostError(SynthesisError):
     code = "worker_lost"
     title = "The worker died"
     retryable = True
+    redraws = False
 
 
 class SynthesisTimeoutError(SynthesisError):
@@ -70,3 +77,4 @@ class SynthesisTimeoutError(SynthesisError):
     code = "synthesis_timeout"
     title = "The synthesis hung"
     retryable = True
+    redraws = False

@@ -68,12 +68,15 @@ class JobPage:
 
 
 @dataclass(frozen=True, slots=True)
-class LastFailure:
-    """Why the attempt before the one in hand failed."""
+class Past:
+    """What became of an item in the attempts before the one in hand."""
 
-    error: ItemError
+    code: str | None
+    """Why the last one in this run of its job failed, if it did."""
     tries: int
-    """Attempts before the one in hand, in this run of its job."""
+    """How many there were in this run."""
+    draws: int
+    """How many, in all runs, failed in a way for which the next one has other seeds."""
 
 
 class JobStore(Connection):
@@ -200,17 +203,11 @@ class JobStore(Connection):
             for index in indexes
         ]
 
-    def last_failures(self, job_id: str, indexes: Sequence[int]) -> dict[int, LastFailure]:
-        """How the attempt before ended, by index of the items that failed before in this run."""
+    def pasts(self, job_id: str, indexes: Sequence[int]) -> dict[int, Past]:
+        """What became of these items so far, by index; they are in hand."""
         with translated():
             states = self._redis.hmget(key("job", job_id, "states"), [str(i) for i in indexes])
-        failures = {}
-        for index, state in zip(indexes, states, strict=True):
-            record: dict[str, Any] = json.loads(state) if state else {"attempts": 0}
-            tries = record["attempts"] - record.get("base", 0) - 1
-            if record.get("error") and tries > 0:
-                failures[index] = LastFailure(ItemError(**record["error"]), tries)
-        return failures
+        return {index: past_of(state) for index, state in zip(indexes, states, strict=True)}
 
     def cancel(self, job_id: str) -> Job:
         """Cancel what waits at once, what runs at its next check; a terminal job stays as it is.
@@ -395,3 +392,11 @@ def read_item(job: Job, asked: ItemInput, state: bytes | None) -> Item:
         started_at=record.get("started_at"),
         completed_at=record.get("completed_at") if is_terminal(status) else None,
     )
+
+
+def past_of(state: bytes | None) -> Past:
+    """What the state of an item in hand says of the attempts before."""
+    record: dict[str, Any] = json.loads(state) if state else {}
+    tries = max(0, record.get("attempts", 0) - record.get("base", 0) - 1)
+    error = (record.get("error") or {}) if tries else {}
+    return Past(error.get("code"), tries, record.get("draws", 0))

@@ -135,15 +135,16 @@ class TaskStore(Connection):
         *,
         max_attempts: int,
         retry_seconds: float = 0.0,
+        redraw: bool = False,
     ) -> ItemStatus | None:
         """Note a failed attempt; a retryable one goes back to its queue, alone and after a pause.
 
-        The pause is ``retry_seconds`` after the first attempt and grows. Gives what the item is
-        now; nothing where it is not ours any more.
+        The pause is ``retry_seconds`` after the first attempt and grows. With ``redraw``, the next
+        attempt has other seeds. Gives what the item is now; nothing where it is not ours any more.
         """
         mine = (task.id, task.token, index)
-        body = json.dumps(asdict(error))
-        return self._end_item(*mine, "failed", body, max_attempts, retry_seconds)
+        limits = (max_attempts, retry_seconds, "redraw" if redraw else "")
+        return self._end_item(*mine, "failed", json.dumps(asdict(error)), *limits)
 
     def return_item(
         self, task: StartedTask, index: int, error: ItemError | None, *, pause: float = 0.0

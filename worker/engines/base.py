@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from voicemill.errors import SettingsError, SynthesisError
+from voicemill.jobs import OptionValue
 from voicemill.voices import Capabilities
 from worker.measurements import CachedMemory
 
@@ -24,16 +25,19 @@ class Segment:
     """A piece of an item's text, short enough for one pass of the engine."""
 
     text: str
+    seed: int | None = None
+    """What chance in its speech is drawn by, 0 to 2**32 - 1; without one, the engine is free."""
 
 
 @dataclass(frozen=True, slots=True)
 class SynthesisOptions:
-    """How the segments of one call are to be spoken."""
+    """How all the segments of one call are to be spoken."""
 
     language: str | None = None
     speed: float = 1.0
-    seed: int | None = None
     instructions: str | None = None
+    named: Mapping[str, OptionValue] = field(default_factory=dict)
+    """Values of the ``options`` that the engine declares: those that the item sets, checked."""
 
 
 class Engine(Protocol):
@@ -52,11 +56,14 @@ class Engine(Protocol):
 
         The list has one entry per segment, in order: its samples, or the
         ``SynthesisError`` that this segment alone met. An error that ends the
-        whole call is raised.
+        whole call is raised; ``docs/engines.md`` says which error has which effect.
         """
 
     def after_batch(self) -> None:
         """Called between batches; give back what can be given back."""
+
+    def unload(self) -> None:
+        """Give back all that ``load`` took; nothing is asked of it after this but ``load``."""
 
 
 @runtime_checkable
@@ -65,6 +72,14 @@ class ReportsDeviceMemory(Protocol):
 
     def device_bytes(self) -> int | None:
         """Device memory that it holds, its CUDA context included."""
+
+
+@runtime_checkable
+class SparesMemory(Protocol):
+    """What an engine may offer beside: that it went on where memory ran out, in smaller batches."""
+
+    def memory_failures(self) -> int:
+        """How many times it had to, since it was loaded."""
 
 
 @runtime_checkable

@@ -21,6 +21,8 @@ from worker.engines.letters import in_sayable_letters
 logger = logging.getLogger(__name__)
 
 DEFAULT_SEED = 0
+LICENCE = "Apache-2.0"
+"""Of the package, its weights among it."""
 MAX_PHONEMES = 400
 MAX_NUMBER_DIGITS = 15
 MAX_WORD_LETTERS = 24
@@ -59,22 +61,31 @@ class HibariEngine:
             best_segment_characters=300,
             max_segment_characters=400,
             deterministic=True,
+            engine_licence=LICENCE,
+            model_licence=LICENCE,
         )
 
     def synthesize(
         self, batch: Sequence[Segment], voice: str, options: SynthesisOptions
     ) -> list[Samples | SynthesisError]:
         """Speak each segment; without a seed, with seed 0."""
-        return [self._speak(segment.text, voice, options) for segment in batch]
+        return [self._speak(segment, voice, options) for segment in batch]
 
     def after_batch(self) -> None:
         """Nothing to give back."""
 
-    def _speak(self, text: str, voice: str, options: SynthesisOptions) -> Samples | SynthesisError:
+    def unload(self) -> None:
+        """Let go of every voice."""
+        self._voices.clear()
+        self._says_character.clear()
+
+    def _speak(
+        self, segment: Segment, voice: str, options: SynthesisOptions
+    ) -> Samples | SynthesisError:
         speaker = self._voices[voice]
-        noise = np.random.default_rng(DEFAULT_SEED if options.seed is None else options.seed)
+        noise = np.random.default_rng(DEFAULT_SEED if segment.seed is None else segment.seed)
         try:
-            phonemes = self._phonemes(text, voice)
+            phonemes = self._phonemes(segment.text, voice)
             parts = [speaker.from_ids(speaker.ids(one), options.speed, noise) for one in phonemes]
         except UnsupportedCharactersError as error:
             return error
@@ -119,7 +130,8 @@ def is_on_disk(name: str) -> bool:
 def described(name: str) -> Voice:
     """A voice as clients see it."""
     about = VOICES[name]
-    return Voice(name, (about["language"],), f"{about['accent']} English, {about['gender']}")
+    description = f"{about['accent']} English, {about['gender']}"
+    return Voice(name, (about["language"],), description, LICENCE)
 
 
 def spaced(text: str) -> str:

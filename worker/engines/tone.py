@@ -155,6 +155,7 @@ class ToneEngine:
             seed=True,
             max_batch=4,
             deterministic=True,
+            engine_licence="Apache-2.0",
         )
 
     def synthesize(
@@ -170,10 +171,14 @@ class ToneEngine:
                 bring(trouble)
         if sum(len(segment.text) for segment in batch) > self._options.memory_characters:
             raise OutOfMemoryError("The tone engine was told to have no memory for so much text.")
-        return [self._sound(segment.text, voice, options) for segment in batch]
+        return [self._sound(segment, voice, options) for segment in batch]
 
     def after_batch(self) -> None:
         """Nothing to give back; what leaked stays."""
+
+    def unload(self) -> None:
+        """Let go of what leaked of the host; only the end of the process frees the device."""
+        self._leak.clear()
 
     def cached_memory(self) -> CachedMemory | None:
         """What it holds of the device; nothing unless it was told to have a cache."""
@@ -186,9 +191,11 @@ class ToneEngine:
         if path is not None and Path(path).exists():
             bring(obstacle.partition("_")[0])
 
-    def _sound(self, text: str, voice: str, options: SynthesisOptions) -> Samples | SynthesisError:
-        directives = {name: value for name, value in DIRECTIVE.findall(text)}
-        spoken = DIRECTIVE.sub("", text).strip()
+    def _sound(
+        self, segment: Segment, voice: str, options: SynthesisOptions
+    ) -> Samples | SynthesisError:
+        directives = {name: value for name, value in DIRECTIVE.findall(segment.text)}
+        spoken = DIRECTIVE.sub("", segment.text).strip()
         self._work(len(spoken), float(directives.get("seconds") or 0.0))
         try:
             obey(directives)
@@ -197,7 +204,7 @@ class ToneEngine:
         except SynthesisError as error:
             return error
         told = next((output for output in OUTPUTS if output in directives), None)
-        samples = tone(spoken, voice, options.speed, options.seed)
+        samples = tone(spoken, voice, options.speed, segment.seed)
         return spoiled(samples, told or self._options.output)
 
     def _work(self, characters: int, more_seconds: float) -> None:
