@@ -12,6 +12,7 @@ ENTRY_POINTS = "voicemill.engines"
 """The entry point group by which other packages offer engines: ``name = "module:Class"``."""
 
 BUILT_IN = {
+    "cosyvoice": "worker.engines.cosyvoice:CosyVoiceEngine",
     "hibari": "worker.engines.hibari:HibariEngine",
     "tone": "worker.engines.tone:ToneEngine",
     "transformers": "worker.engines.transformers:TransformersEngine",

@@ -1,0 +1,1 @@
+"""Named and shaped as upstream's package."""
