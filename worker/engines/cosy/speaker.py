@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import traceback
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,9 @@ class Run:
     most_tokens: int = 0
     failure: Exception | None = None
     """What its thread met."""
-    thread: threading.Thread | None = None
+    has_thread: bool = False
+    ended: threading.Event = field(default_factory=threading.Event)
+    """That thread is through."""
 
 
 class Speaker:
@@ -58,9 +60,7 @@ class Speaker:
         Raises ``InvalidAudioError`` where words are missing or the piece is over what the model
         takes, ``OutOfMemoryError``, ``EnginePoisonedError``, and ``SynthesisError`` for the rest.
         """
-        # A thread that an interrupted call left behind ends at its next token.
-        if self._run.thread is not None:
-            self._run.thread.join()
+        self._settle()
         self._run = run = Run(text_tokens)
         parts: list[Any] = []
         speech = self._model.tts(**given, stream=False, speed=speed)
@@ -81,18 +81,28 @@ class Speaker:
         samples: Samples = np.concatenate([part.cpu().numpy()[0] for part in parts])
         return np.clip(samples, -1.0, 1.0).astype(np.float32, copy=False)
 
+    def _settle(self) -> None:
+        """Wait for the thread of an interrupted call, which ends at its next token."""
+        # Not by joining it: Python takes a thread whose join was interrupted for ended.
+        if self._run.has_thread:
+            self._run.ended.wait()
+            # What it ended with holds on to the memory of its call.
+            self._run.failure = None
+
     def close(self) -> None:
         """Let go of the model."""
         del self._upstream, self._model, self._llm_job, self._token2wav, self._inference
 
     def _heard_job(self, *args: Any, **kwargs: Any) -> None:
         run = self._run
-        run.thread = threading.current_thread()
+        run.has_thread = True
         try:
             self._llm_job(*args, **kwargs)
-        # It runs in a thread of its own, where nobody would hear of it.
-        except Exception as error:
+        # Upstream raises anything, and nobody would hear of it: this is a thread of its own.
+        except Exception as error:  # noqa: BLE001
             run.failure = error
+        finally:
+            run.ended.set()
 
     def _counted_inference(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
         run = self._run

@@ -31,6 +31,8 @@ class LLM:
         self.tokenizer = tokenizer
         self.version = version
         self.heard = []
+        self.goes_on = threading.Event()
+        self.at_once = self.most_at_once = 0
 
     def inference(self, text, text_len, prompt_text, prompt_text_len, prompt_speech_token,
                   prompt_speech_token_len, embedding, sampling=25, max_token_text_ratio=20,
@@ -49,12 +51,21 @@ class LLM:
         if "threadcuda" in own:
             yield 1
             raise RuntimeError("CUDA error: device-side assert triggered")
-        most = text.shape[1] * max_token_text_ratio
-        for at, chance in enumerate(torch.rand(most).tolist()):
-            past = at >= text.shape[1] * 5
-            if "zerotokens" in own or ("earlystop" in own and at == 4):
+        self.at_once += 1
+        self.most_at_once = max(self.at_once, self.most_at_once)
+        try:
+            yield from self.tokens(own, text.shape[1], max_token_text_ratio)
+        finally:
+            self.at_once -= 1
+
+    def tokens(self, text, count, most):
+        if "held" in text:
+            self.goes_on.wait(10)
+        usual = (15 if "slowspeech" in text else 5) * count
+        for at, chance in enumerate(torch.rand(most * count).tolist()):
+            if "zerotokens" in text or ("earlystop" in text and at == 4):
                 return
-            if "endless" not in own and past and chance < 0.3:
+            if "endless" not in text and at >= usual and chance < 0.3:
                 return
             yield int(chance * 6561)
 
