@@ -252,6 +252,12 @@ def test_nothing_of_a_call_is_kept(world: World, fault: str) -> None:
     assert world.sessions() == [0, 0, 0]
 
 
+def test_every_call_is_carried_to_its_end(world: World) -> None:
+    world.load()
+    world.speak(TEXT, TEXT)
+    assert world.model.model.finished == 2
+
+
 @pytest.mark.parametrize(
     ("fault", "kind", "said"),
     [
@@ -400,9 +406,12 @@ def test_unload_lets_go_of_the_model_and_it_loads_again(world: World) -> None:
     world.load()
     world.speak(TEXT)
     model = weakref.ref(world.model.model)
-    world.engine.unload()
-    gc.collect()
-    assert model() is None
+    gc.disable()
+    try:
+        world.engine.unload()
+        assert model() is None
+    finally:
+        gc.enable()
     world.load()
     audio.check(world.speak(TEXT)[0])
 

@@ -128,7 +128,6 @@ class CosyVoiceEngine:
     def unload(self) -> None:
         """Let go of the model and of the voices, and give CUDA back what they took."""
         torch = self._upstream.torch
-        self._speaker.close()
         self._features.clear()
         del self._upstream, self._speaker
         # The model and what watches it hold each other.
@@ -147,7 +146,7 @@ class CosyVoiceEngine:
         version = self._options.version
         self._capabilities.voice(voice)
         prompt = self._prompts[voice]
-        features = dict(self._enrolled(prompt))
+        features = self._enrolled(prompt)
         language = options.language or prompt.language
         free = options.instructions and self._markup.disarmed(options.instructions)
         asked = instructions.instruction(version, options.named, free)
@@ -156,7 +155,7 @@ class CosyVoiceEngine:
             # The clip's own words would be spoken, or win over the instruction.
             features = without(features, "llm_prompt_speech_token")
             tokens, count = self._tokens(instructions.prompt_of(version, asked))
-            features |= {"prompt_text": tokens, "prompt_text_len": count}
+            features = {**features, "prompt_text": tokens, "prompt_text_len": count}
         elif prompt.text is None or base(language) != base(prompt.language):
             features = without(features, "llm_prompt_speech_token", "prompt_text")
             prefix = instructions.with_prefix(version, "")

@@ -89,10 +89,6 @@ class Speaker:
             # What it ended with holds on to the memory of its call.
             self._run.failure = None
 
-    def close(self) -> None:
-        """Let go of the model."""
-        del self._upstream, self._model, self._llm_job, self._token2wav, self._inference
-
     def _heard_job(self, *args: Any, **kwargs: Any) -> None:
         run = self._run
         run.has_thread = True

@@ -65,7 +65,7 @@ class LLM:
         for at, chance in enumerate(torch.rand(most * count).tolist()):
             if "zerotokens" in text or ("earlystop" in text and at == 4):
                 return
-            if "endless" not in text and at >= usual and chance < 0.3:
+            if "endless" not in text and at >= usual and (chance < 0.3 or at > 2 * usual):
                 return
             yield int(chance * 6561)
 
@@ -97,6 +97,7 @@ class CosyVoice2Model:
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.llm, self.flow, self.fp16 = LLM(tokenizer, self.version), Flow(), fp16
         self.token_hop_len = 25
+        self.finished = 0
         self.lock = threading.Lock()
         self.tts_speech_token_dict = {}
         self.llm_end_dict = {}
@@ -195,6 +196,7 @@ class CosyVoice2Model:
         )
         yield {"tts_speech": speech.cpu()}
         # Reached only when somebody asks for more.
+        self.finished += 1
         with self.lock:
             self.tts_speech_token_dict.pop(own)
             self.llm_end_dict.pop(own)
