@@ -76,12 +76,16 @@ class World:
             path.with_suffix(".txt").write_text(f"{said}\n", "utf-8")
         return path
 
+    def options(self, **others: Any) -> dict[str, Any]:
+        """``VOICEMILL_ENGINE_OPTIONS``; what is set to nothing is left out."""
+        given: dict[str, Any] = {"checkout": str(CHECKOUT), "model_dir": str(self.model_dir)}
+        if self.voices_dir.exists():
+            given["voices_dir"] = str(self.voices_dir)
+        return {name: value for name, value in {**given, **others}.items() if value is not None}
+
     def load(self, **options: Any) -> CosyVoiceEngine:
         """The engine, loaded."""
-        if "voices_dir" not in options and self.voices_dir.exists():
-            options["voices_dir"] = str(self.voices_dir)
-        given = {"checkout": str(CHECKOUT), "model_dir": str(self.model_dir), **options}
-        self.capabilities = self.engine.load({k: v for k, v in given.items() if v is not None})
+        self.capabilities = self.engine.load(self.options(**options))
         return self.engine
 
     def speak(

@@ -6,12 +6,14 @@ import logging
 import multiprocessing
 import random
 import sys
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -88,7 +90,7 @@ def open_model(options: CosyVoiceOptions) -> Upstream:
 
 
 def modules(options: CosyVoiceOptions) -> tuple[Any, Any]:
-    """The two modules of the checkout that are needed; raises ``SettingsError``."""
+    """Two modules of the checkout, ``cli.cosyvoice`` and ``utils.common``; raises ``SettingsError``."""
     for path in (options.checkout, options.checkout / MATCHA):
         if str(path) not in sys.path:
             sys.path.append(str(path))
@@ -104,6 +106,8 @@ def modules(options: CosyVoiceOptions) -> tuple[Any, Any]:
         raise refusal(
             "checkout", str(options.checkout), f"{cli.__file__}, which comes first in this Python"
         )
+    # It names its calls by uuid1, for which a socket is opened to read the network card's address.
+    import_module("cosyvoice.cli.model").uuid = SimpleNamespace(uuid1=uuid.uuid4)
     return cli, common
 
 
