@@ -90,13 +90,14 @@ def open_model(options: CosyVoiceOptions) -> Upstream:
 
 
 def modules(options: CosyVoiceOptions) -> tuple[Any, Any]:
-    """Two modules of the checkout, ``cli.cosyvoice`` and ``utils.common``; raises ``SettingsError``."""
+    """``cli.cosyvoice`` and ``utils.common`` of the checkout; raises ``SettingsError``."""
     for path in (options.checkout, options.checkout / MATCHA):
         if str(path) not in sys.path:
             sys.path.append(str(path))
     try:
         cli = import_module("cosyvoice.cli.cosyvoice")
         common = import_module("cosyvoice.utils.common")
+        calls: Any = import_module("cosyvoice.cli.model")
     except ModuleNotFoundError as error:
         raise SettingsError(
             f"CosyVoice needs the package {error.name}, which {sys.executable} has not; install "
@@ -107,7 +108,7 @@ def modules(options: CosyVoiceOptions) -> tuple[Any, Any]:
             "checkout", str(options.checkout), f"{cli.__file__}, which comes first in this Python"
         )
     # It names its calls by uuid1, for which a socket is opened to read the network card's address.
-    import_module("cosyvoice.cli.model").uuid = SimpleNamespace(uuid1=uuid.uuid4)
+    calls.uuid = SimpleNamespace(uuid1=uuid.uuid4)
     return cli, common
 
 
