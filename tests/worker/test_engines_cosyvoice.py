@@ -287,6 +287,12 @@ def test_a_short_text_is_not_too_early(world: World) -> None:
     assert len(samples) == 4 * 960
 
 
+def test_a_single_word_has_room_for_two_seconds(world: World) -> None:
+    world.load()
+    (failed,) = world.speak("endless")
+    assert "cut off after 50 speech tokens" in failed.message
+
+
 def test_a_broken_context_ends_the_whole_call(world: World) -> None:
     world.load()
     with pytest.raises(EnginePoisonedError):

@@ -36,12 +36,12 @@ def test_all_missing_files_are_named_at_once(world: World) -> None:
     for name in ("llm.pt", "campplus.onnx", "CosyVoice-BlankEN/merges.txt"):
         (world.model_dir / name).unlink()
     (world.model_dir / "flow.pt").write_bytes(b"")
-    lines = refused(world).splitlines()
-    assert "of 4 files it has none or no usable one" in lines[0]
-    assert lines[1:] == [
-        f"  {world.model_dir / name} (download the model again)"
+    message = refused(world)
+    listed = "; ".join(
+        f"{world.model_dir / name} (download the model again)"
         for name in ("llm.pt", "flow.pt", "campplus.onnx", "CosyVoice-BlankEN/merges.txt")
-    ]
+    )
+    assert message.endswith(f"can't start without what is missing or not whole: {listed}.")
 
 
 def test_a_checkout_without_its_submodule_is_told_how_to_get_it(
@@ -50,7 +50,7 @@ def test_a_checkout_without_its_submodule_is_told_how_to_get_it(
     (tmp_path / "checkout").mkdir()
     (tmp_path / "checkout" / "cosyvoice").symlink_to(CHECKOUT / "cosyvoice")
     message = refused(world, checkout=str(tmp_path / "checkout"))
-    assert "of 1 files" in message
+    assert message.count("; ") == 0
     assert "third_party/Matcha-TTS/matcha" in message
     assert "git submodule update --init --recursive" in message
 
@@ -213,7 +213,7 @@ def test_all_that_is_wrong_with_voices_is_named_at_once(world: World) -> None:
     (world.voices_dir / "noise.wav").write_bytes(b"no audio")
     (world.voices_dir / "alone.txt").write_text("hello")
     world.make_voice("odd").with_suffix(".json").write_text('{"txt": "hello"}')
-    lines = refused(world).splitlines()[1:]
+    faults = refused(world).partition("voices_dir=")[2].split("; ")
     expected = {
         "alone": "has no clip beside it",
         "long": "lasts 30.5 s",
@@ -221,12 +221,10 @@ def test_all_that_is_wrong_with_voices_is_named_at_once(world: World) -> None:
         "noise": "can't be decoded",
         "odd": "has 'txt', which means nothing",
         "short": "lasts 0.5 s",
-        "thin": "has a rate of 8000 Hz; give 16000 or more",
+        "thin": "has a rate of 8000 Hz",
     }
-    assert len(lines) == len(expected)
     for name, fault in expected.items():
-        (line,) = [one for one in lines if f"/{name}." in one]
-        assert fault in line
+        assert [one for one in faults if f"/{name}." in one and fault in one]
 
 
 def test_voices_say_their_language_or_have_that_of_the_option(world: World) -> None:

@@ -228,7 +228,7 @@ class CosyVoiceEngine:
         return tokens, count
 
     def _count(self, text: str) -> int:
-        return int(self._tokens(text)[0].shape[1])
+        return len(self._upstream.model.frontend.tokenizer.encode(text))
 
 
 def without(features: Mapping[str, Any], *names: str) -> dict[str, Any]:

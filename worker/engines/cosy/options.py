@@ -91,10 +91,9 @@ class CosyVoiceOptions:
         """Raise ``SettingsError`` with every file that is needed and is not there."""
         missing = [*self._missing()]
         if missing:
-            lines = "\n".join(f"  {line}" for line in missing)
             raise SettingsError(
-                f"VOICEMILL_ENGINE_OPTIONS: cosyvoice can't start, since of {len(missing)} files "
-                f"it has none or no usable one:\n{lines}"
+                "VOICEMILL_ENGINE_OPTIONS: cosyvoice can't start without what is missing or not "
+                f"whole: {'; '.join(missing)}."
             )
 
     def artefacts(self) -> dict[str, str]:

@@ -89,9 +89,9 @@ def read_folder(folder: Path | None, language: str, version: int) -> tuple[Promp
             wrong.append(str(error))
     wrong += strays(folder)
     if wrong:
-        lines = "\n".join(f"  {line}" for line in wrong)
         raise SettingsError(
-            f"VOICEMILL_ENGINE_OPTIONS: voices_dir {str(folder)!r} can't be used as it is:\n{lines}"
+            f"VOICEMILL_ENGINE_OPTIONS: voices_dir={str(folder)!r} can't be used: "
+            f"{'; '.join(wrong)}."
         )
     return tuple(found)
 

@@ -23,6 +23,8 @@ MOST_FRAMES, MOST_FRAMES_TRT = 15_000, 3_000
 FEWEST_TOKENS_A_TOKEN, MOST_TOKENS_A_TOKEN = 1.25, 20
 """Speech tokens (25 a second) for a token of text: below, words are missing; there, upstream
 cuts what it speaks off."""
+LEAST_ROOM_TOKENS = 50
+"""That many at least, since 0.8 s is too short for some words of one token."""
 
 
 @dataclass(slots=True)
@@ -102,8 +104,10 @@ class Speaker:
 
     def _counted_inference(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
         run = self._run
-        run.most_tokens = MOST_TOKENS_A_TOKEN * kwargs["text"].shape[1]
-        for token in self._inference(*args, **kwargs):
+        count = kwargs["text"].shape[1]
+        ratio = max(MOST_TOKENS_A_TOKEN, -(-LEAST_ROOM_TOKENS // count))
+        run.most_tokens = ratio * count
+        for token in self._inference(*args, **kwargs, max_token_text_ratio=ratio):
             run.speech_tokens += 1
             yield token
 

@@ -29,6 +29,7 @@ NEEDED = (
     "sample_rate",
     "frontend.spk2info",
     "frontend.tokenizer.special_tokens",
+    "frontend.tokenizer.encode",
     "frontend._extract_text_token",
     "model.tts",
     "model.llm_job",
