@@ -303,7 +303,7 @@ def test_a_broken_context_ends_the_whole_call(world: World) -> None:
 def test_a_prompt_and_a_piece_over_the_model_s_length_are_refused(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worker.engines.cosy.speaker.MOST_FRAMES", 150)
+    monkeypatch.setattr("worker.engines.cosy.watched.MOST_FRAMES", 150)
     world.load()
     (failed,) = world.speak(TEXT)
     assert isinstance(failed, InvalidAudioError)

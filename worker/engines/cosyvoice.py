@@ -38,8 +38,8 @@ from worker.engines.base import Samples, Segment, SynthesisOptions
 from worker.engines.cosy import instructions, prompts, texts
 from worker.engines.cosy.options import CosyVoiceOptions
 from worker.engines.cosy.prompts import Prompt
-from worker.engines.cosy.speaker import Speaker
 from worker.engines.cosy.upstream import Upstream, open_model
+from worker.engines.cosy.watched import WatchedModel
 from worker.engines.torch_memory import named_faults
 from worker.measurements import CachedMemory
 
@@ -70,7 +70,7 @@ class CosyVoiceEngine:
     """One piece at a time, since the model can't keep two calls apart."""
 
     _upstream: Upstream
-    _speaker: Speaker
+    _watched: WatchedModel
     _markup: texts.Markup
     _options: CosyVoiceOptions
     _capabilities: Capabilities
@@ -83,7 +83,7 @@ class CosyVoiceEngine:
         self._prompts = {prompt.name: prompt for prompt in enrolled}
         self._features: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
         self._upstream = open_model(chosen)
-        self._speaker = Speaker(self._upstream, trt=chosen.trt)
+        self._watched = WatchedModel(self._upstream, trt=chosen.trt)
         tokenizer = self._upstream.model.frontend.tokenizer
         self._markup = texts.Markup(control_tokens(tokenizer.special_tokens))
         enrolment = prompts.HOW_TO_ENROL.format(folder=chosen.voices_dir or NO_FOLDER)
@@ -129,7 +129,7 @@ class CosyVoiceEngine:
         """Let go of the model and of the voices, and give CUDA back what they took."""
         torch = self._upstream.torch
         self._features.clear()
-        del self._upstream, self._speaker
+        del self._upstream, self._watched
         # The model and what watches it hold each other.
         gc.collect()
         if torch.cuda.is_available():
@@ -221,7 +221,7 @@ class CosyVoiceEngine:
         tokens, count = self._tokens(manner.prefix + piece)
         given = {**manner.features, "text": tokens, "text_len": count}
         words = self._count(piece)
-        return self._speaker.speak(given, text_tokens=words, speed=manner.speed, seed=seed)
+        return self._watched.speak(given, text_tokens=words, speed=manner.speed, seed=seed)
 
     def _tokens(self, text: str) -> tuple[Any, Any]:
         tokens, count = self._upstream.model.frontend._extract_text_token(text)

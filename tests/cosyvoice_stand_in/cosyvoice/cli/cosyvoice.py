@@ -5,13 +5,12 @@ import os
 import random
 
 import numpy as np
-from modelscope import snapshot_download
-
 from cosyvoice.cli.frontend import CosyVoiceFrontEnd
 from cosyvoice.cli.model import CosyVoice2Model, CosyVoice3Model
 from cosyvoice.utils import file_utils
 from cosyvoice.utils.common import set_all_random_seed
 from cosyvoice.which_torch import torch
+from modelscope import snapshot_download
 
 __all__ = ["AutoModel", "CosyVoice", "CosyVoice2", "CosyVoice3", "file_utils"]
 

@@ -5,7 +5,6 @@ import os
 import re
 
 import numpy as np
-
 from cosyvoice.cli.tokenizer import Tokenizer
 from cosyvoice.utils.file_utils import load_wav
 from cosyvoice.which_torch import torch

@@ -7,7 +7,6 @@ import uuid
 from dataclasses import dataclass
 
 import numpy as np
-
 from cosyvoice.cli.tokenizer import END_OF_PROMPT
 from cosyvoice.which_torch import torch
 

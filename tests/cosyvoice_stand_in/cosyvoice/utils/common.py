@@ -3,7 +3,6 @@
 import random
 
 import numpy as np
-
 from cosyvoice.which_torch import torch
 
 

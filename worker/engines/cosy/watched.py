@@ -41,7 +41,7 @@ class Run:
     """That thread is through."""
 
 
-class Speaker:
+class WatchedModel:
     """Holds the model to what it should do: one call at a time, nothing swallowed, nothing kept."""
 
     def __init__(self, upstream: Upstream, *, trt: bool) -> None:

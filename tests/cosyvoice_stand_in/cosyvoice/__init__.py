@@ -1,1 +1,0 @@
-"""Named and shaped as upstream's package."""

@@ -1,1 +1,0 @@
-"""Named as upstream's."""
