@@ -197,9 +197,10 @@ def test_the_pieces_of_a_segment_are_drawn_by_different_seeds(world: World) -> N
     assert np.array_equal(samples, np.concatenate(alone))
 
 
-def test_a_text_with_nothing_to_say_is_named(world: World) -> None:
+@pytest.mark.parametrize("text", ["", "\u2026!", "\u200b", "\uff1f"])
+def test_a_text_with_nothing_to_say_is_named(world: World, text: str) -> None:
     world.load()
-    nothing, something = world.speak("\u2026!", TEXT)
+    nothing, something = world.speak(text, TEXT)
     assert isinstance(nothing, UnsupportedCharactersError)
     audio.check(something)
 
