@@ -114,7 +114,10 @@ def test_a_record_of_another_release_is_read_as_far_as_it_goes() -> None:
         "voices": [{"name": "low", "languages": ["en-US", "fr"], "description": ""}],
     }
     assert Capabilities.from_record(older) == PLAIN
-    assert Capabilities.from_record({**older, "sings": True}) == PLAIN
+    newer = {**replace(PLAIN, options=OPTIONS).to_record(), "sings": True}
+    newer["voices"] = [{**voice, "age": 40} for voice in newer["voices"]]
+    newer["options"] = [{**option, "unit": "Hz"} for option in newer["options"]]
+    assert Capabilities.from_record(newer) == replace(PLAIN, options=OPTIONS)
 
 
 def test_the_languages_of_an_engine_are_those_of_its_voices() -> None:
