@@ -102,7 +102,7 @@ class CosyVoiceEngine:
             enrolment=enrolment,
             options=instructions.named_options(chosen.version),
             max_batch=1,
-            best_segment_characters=200,
+            best_segment_characters=100,
             max_segment_characters=texts.MOST_CHARACTERS,
             engine_licence=LICENCE,
             model_licence=LICENCE,
