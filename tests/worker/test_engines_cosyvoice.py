@@ -410,8 +410,10 @@ def test_one_segment_is_all_it_takes_at_once(world: World) -> None:
 
 
 def test_unload_lets_go_of_the_model_and_it_loads_again(world: World) -> None:
+    path = [*sys.path]
     world.load()
     world.speak(TEXT)
+    assert sys.path != path
     model = weakref.ref(world.model.model)
     gc.disable()
     try:
@@ -419,6 +421,7 @@ def test_unload_lets_go_of_the_model_and_it_loads_again(world: World) -> None:
         assert model() is None
     finally:
         gc.enable()
+    assert sys.path == path
     world.load()
     audio.check(world.speak(TEXT)[0])
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.worker.cosyvoice_world import CHECKOUT, PLAN, World
+from tests.worker.cosyvoice_world import CHECKOUT, PLAN, World, forget
 from voicemill.errors import SettingsError, VoiceNotFoundError
 from voicemill.jobs import ItemInput
 from voicemill.voices import Capabilities
@@ -28,6 +28,7 @@ def refused(world: World, **options: Any) -> str:
 
 
 def test_it_is_found_by_its_name_without_its_checkout() -> None:
+    forget()
     assert isinstance(load_engine("cosyvoice"), CosyVoiceEngine)
     assert "cosyvoice" not in sys.modules
 

@@ -129,6 +129,7 @@ class CosyVoiceEngine:
         """Let go of the model and of the voices, and give CUDA back what they took."""
         torch = self._upstream.torch
         self._features.clear()
+        self._upstream.leave_path()
         del self._upstream, self._watched
         # The model and what watches it hold each other.
         gc.collect()

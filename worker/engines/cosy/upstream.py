@@ -54,6 +54,12 @@ class Upstream:
     """The torch that it computes with."""
     seed_all: Any
     """Seeds every source of chance of the process."""
+    paths: tuple[str, ...]
+    """What was added to Python's search path."""
+
+    def leave_path(self) -> None:
+        """Have Python find the checkout no more."""
+        sys.path[:] = [path for path in sys.path if path not in self.paths]
 
 
 def open_model(options: CosyVoiceOptions) -> Upstream:
@@ -62,6 +68,9 @@ def open_model(options: CosyVoiceOptions) -> Upstream:
     Raises ``SettingsError`` for a checkout, a folder or an option that can't be used, and
     ``OutOfMemoryError`` where the device is too small.
     """
+    wanted = (str(options.checkout), str(options.checkout / MATCHA))
+    added = tuple(path for path in wanted if path not in sys.path)
+    sys.path += added
     with ExitStack() as around:
         around.enter_context(own_logging())
         around.enter_context(redirect_stdout(sys.stderr))
@@ -87,14 +96,11 @@ def open_model(options: CosyVoiceOptions) -> Upstream:
             ) from error
     # What a spk2info.pt of the folder brought: voices that nobody enrolled here.
     model.frontend.spk2info.clear()
-    return Upstream(model, torch, common.set_all_random_seed)
+    return Upstream(model, torch, common.set_all_random_seed, added)
 
 
 def modules(options: CosyVoiceOptions) -> tuple[Any, Any]:
     """``cli.cosyvoice`` and ``utils.common`` of the checkout; raises ``SettingsError``."""
-    for path in (options.checkout, options.checkout / MATCHA):
-        if str(path) not in sys.path:
-            sys.path.append(str(path))
     try:
         cli = import_module("cosyvoice.cli.cosyvoice")
         common = import_module("cosyvoice.utils.common")
