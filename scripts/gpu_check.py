@@ -2,8 +2,9 @@
 
 Needs the NVIDIA driver, this checkout and its environment, and torch for one check that is left
 out without it. Starts a stack of its own and stops it. Takes up to nine tenths of what is free of
-the first device that CUDA_VISIBLE_DEVICES shows. Prints a line for each check and, as the last
-line, a JSON object with all figures.
+the first device that CUDA_VISIBLE_DEVICES shows. With --engine it tries that engine instead, by the
+conformance suite and in a stack whose children are replaced; this needs the test packages. Prints
+a line for each check and, as the last line, a JSON object with all figures.
 
 exit codes:
   0  all is well      1  a check failed      2  wrong usage      3  no driver or no device
@@ -29,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import httpx
 
+from scripts.gpu.engine import Subject, conform, work
 from scripts.gpu.machine import MIB, CheckError, Machine, NoDeviceError, Probe, survey
 from scripts.gpu.recycling import recycle
 from scripts.stack.parts import ROOT
@@ -36,7 +38,7 @@ from voicemill.errors import VoicemillError
 
 EXIT_FAILED, EXIT_NO_DEVICE = 1, 3
 HANDOVERS = 20
-LIMIT_SECONDS = 470
+LIMIT_SECONDS, ENGINE_LIMIT_SECONDS = 470, 1800
 BREAKS = 2
 TEARDOWNS = 5
 TORCH_SECONDS = 120.0
@@ -95,17 +97,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--handovers", type=int, default=HANDOVERS, help="children to replace; default: %(default)s"
     )
+    parser.add_argument("--engine", help="try this engine, and not the device itself")
     parser.add_argument(
-        "--limit", type=int, default=LIMIT_SECONDS, help="seconds for it all; default: %(default)s"
+        "--engine-options", type=json.loads, default={}, help="what it is loaded with, as JSON"
+    )
+    parser.add_argument(
+        "--limit",
+        type=int,
+        help=f"seconds for it all; default: {LIMIT_SECONDS}, with --engine {ENGINE_LIMIT_SECONDS}",
     )
     asked = parser.parse_args(arguments)
+    checks = device_checks(asked.handovers)
+    if asked.engine is not None:
+        checks = engine_checks(Subject(asked.engine, asked.engine_options))
+    limit = asked.limit or (LIMIT_SECONDS if asked.engine is None else ENGINE_LIMIT_SECONDS)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.alarm(asked.limit)
+    signal.alarm(limit)
     try:
-        return report(survey(dict(os.environ)), asked.handovers)  # noqa: TID251  they inherit it
+        return report(survey(dict(os.environ)), checks)  # noqa: TID251  they inherit it
     except KeyboardInterrupt:
-        print(f"Stopped before the end, after {asked.limit} s at most.", file=sys.stderr)
+        print(f"Stopped before the end, after {limit} s at most.", file=sys.stderr)
         return EXIT_FAILED
     except NoDeviceError as reason:
         print(f"Nothing to check: {reason}", file=sys.stderr)
@@ -115,16 +127,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_FAILED
 
 
-def report(machine: Machine, count: int) -> int:
-    """Print what each check finds, and everything at the end."""
-    print(f"{machine.name}, {machine.free // MIB} MiB free", flush=True)
-    checks: dict[str, Check] = {
+def device_checks(handovers: int) -> Mapping[str, Check]:
+    """What is tried of the device."""
+    return {
         "pid": match_pid,
         "teardown": time_teardown,
-        "handovers": partial(hand_over, count=count),
+        "handovers": partial(hand_over, count=handovers),
         "headroom": break_first,
         "empty_cache": time_empty_cache,
     }
+
+
+def engine_checks(subject: Subject) -> Mapping[str, Check]:
+    """What is tried of an engine."""
+    return {
+        "conformance": partial(conforms, subject=subject),
+        "work": partial(works, subject=subject),
+    }
+
+
+def report(machine: Machine, checks: Mapping[str, Check]) -> int:
+    """Print what each check finds, and everything at the end."""
+    print(f"{machine.name}, {machine.free // MIB} MiB free", flush=True)
     began = time.monotonic()
     findings: dict[str, Finding] = {}
     with Probe(machine.env) as observer:
@@ -245,6 +269,32 @@ def time_empty_cache(machine: Machine, _observer: Probe) -> Finding:
     mib = BLOCKS * machine.small // MIB
     text = "{median_ms:.2f} ms ({worst_ms:.2f} at worst) for {mib} MiB, {refill_ms:.2f} to refill"
     return Finding(True, text.format(mib=mib, **figures), {"mib": mib, **figures})
+
+
+def conforms(machine: Machine, _observer: Probe, subject: Subject) -> Finding:
+    """The engine keeps to what all do."""
+    counts = conform(machine, subject)
+    text = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+    return Finding(set(counts) == {"passed"}, f"{text} tests of the suite", counts)
+
+
+def works(machine: Machine, observer: Probe, subject: Subject) -> Finding:
+    """The engine speaks through the queue, and its children are replaced."""
+    done = work(machine, observer, subject)
+    figures = {
+        "items": done.recycled.items,
+        "recycles": len(done.recycled.recycles),
+        "breaks": done.recycled.breaks,
+        "start_seconds": round(done.start_seconds, 1),
+        "warmup_seconds": round(done.warmup_seconds, 1),
+        "real_time": round(done.real_time, 2),
+    }
+    text = (
+        "{items} items, each spoken once, {real_time} times as fast as they sound; ready "
+        "{start_seconds} s after the start; {recycles} children replaced, {breaks} of which left "
+        "first, by ones that were warm after {warmup_seconds} s"
+    )
+    return Finding(True, text.format(**figures), figures)
 
 
 if __name__ == "__main__":

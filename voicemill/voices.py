@@ -52,6 +52,8 @@ class Capabilities:
     """It takes a text about delivery and feeling."""
     cloning: bool = False
     """It speaks as a prompt does."""
+    enrolment: str = ""
+    """How a voice is added to an engine that may have none: what to run, in a sentence or two."""
     streaming: bool = False
     """It gives samples before all of a segment is spoken."""
     word_times: bool = False
@@ -93,6 +95,8 @@ class Capabilities:
         for voice in self.voices:
             if voice.name == name:
                 return voice
+        if not self.voices:
+            raise VoiceNotFoundError(f"{self.engine} has no voice yet. {self.enrolment}".strip())
         names = ", ".join(voice.name for voice in self.voices[:20])
         raise VoiceNotFoundError(f"{self.engine} has no voice {name[:80]!r}; it has: {names}.")
 

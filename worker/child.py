@@ -250,7 +250,8 @@ class Child:
         characters = len(WARM_UP_TEXT)
         patience = self.settings.load_timeout_seconds
         patiently(patience, self._store.publish_engine, self._capabilities)
-        patiently(patience, self._store.observe_cost, engine, characters, synthesis_seconds)
+        if synthesis_seconds:
+            patiently(patience, self._store.observe_cost, engine, characters, synthesis_seconds)
         for name, value in (("sum", self.warmup_seconds), ("count", 1.0)):
             counter = f"voicemill_warmup_seconds_{name}"
             patiently(patience, self._store.add_metric, counter, {"engine": engine}, value)
@@ -319,10 +320,12 @@ def most_used(reason: Reason, warm: Measurements) -> int:
 
 
 def warm_up(engine: Engine, capabilities: Capabilities) -> float:
-    """Speak for real, more than once; gives the seconds of the last time.
+    """Speak for real, more than once; gives the seconds of the last time, 0 without any voice.
 
     Raises what the engine raises: a child that can't speak must not take work.
     """
+    if not capabilities.voices:
+        return 0.0
     voice = capabilities.voices[0].name
     seconds = 0.0
     for _ in range(WARM_UP_CALLS):

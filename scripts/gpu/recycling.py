@@ -69,7 +69,7 @@ def recycle(machine: Machine, observer: Probe, *, leak: int, limit: int, count: 
     items: list[Item] = []
     give_up = time.monotonic() + MOST_SECONDS
     with tempfile.TemporaryDirectory(prefix="voicemill-gpu-") as folder:
-        with running_stack(env, Path(folder), options) as url, Client(url) as client:
+        with running_stack(env, Path(folder), "tone", options) as url, Client(url) as client:
             while len(recycles) < count:
                 items += speak(client, recycles, give_up)
         check_spoken(items)
@@ -104,12 +104,12 @@ def check_spoken(items: list[Item]) -> None:
 
 @contextmanager
 def running_stack(
-    env: Mapping[str, str], folder: Path, options: Mapping[str, Any]
+    env: Mapping[str, str], folder: Path, engine: str, options: Mapping[str, Any]
 ) -> Iterator[str]:
-    """The URL of a stack with one `tone` child, as long as the block lasts."""
+    """The URL of a stack with one child of an engine, as long as the block lasts."""
     command = [sys.executable, str(ROOT / "scripts" / "up.py"), "--home", str(folder / "home")]
     command += ["--port", "0", "--flower-port", "0", "--workers", "1"]
-    command += ["--engine", "tone", "--engine-options", json.dumps(options)]
+    command += ["--engine", engine, "--engine-options", json.dumps(options)]
     log = folder / "up.log"
     with log.open("wb") as output:
         up = subprocess.Popen(

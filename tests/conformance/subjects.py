@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from tests.worker.cosyvoice_world import World
 from tests.worker.tiny_vits import make_tiny_vits
 
 TEXTS = ("Hello there.", "The second one is a good deal longer.", "Short.", "The last of four.")
@@ -63,7 +64,16 @@ def kokoro_files(folder: Path) -> Mapping[str, Any]:
     return {"model_path": str(model), "voices_path": str(data / "voices_ja.npz")}
 
 
+def cosyvoice_stand_in(folder: Path) -> Mapping[str, Any]:
+    """A checkout that behaves as upstream's, with a model and a voice of its kind."""
+    world = World(folder)
+    world.make_model()
+    world.make_voice("ann", language="en")
+    return world.options()
+
+
 SUBJECTS = (
+    Subject("cosyvoice", cosyvoice_stand_in, unsayable="zerotokens", is_quick=True),
     Subject("hibari", unsayable="\u4f60\u597d", is_quick=True),
     Subject("tone", unsayable="{tone:fail}", is_quick=True, is_probed_quickly=True),
     Subject(

@@ -17,6 +17,7 @@ from scripts.gpu.machine import CheckError, Machine, NoDeviceError, Probe
 from scripts.gpu.recycling import check_spoken
 from scripts.gpu_check import Finding, carry_out
 from tests.gpu.stub import CONTEXT_MIB, MIB, StubDriver
+from tests.worker.cosyvoice_world import World
 from voicemill.answers import Item
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +50,27 @@ def test_it_ends_in_time_with_all_that_it_started(stub_driver: StubDriver) -> No
     assert done.stderr.splitlines()[-1] == "Stopped before the end, after 12 s at most."
     left = [one for one in psutil.process_iter() if one.pid not in before and ours(one)]
     assert left == []
+
+
+@pytest.mark.full
+@pytest.mark.timeout(200)
+def test_an_engine_is_tried_by_the_suite_and_through_the_queue(
+    stub_driver: StubDriver, tmp_path: Path
+) -> None:
+    stub_driver.add_gpu("GPU-a0", total_mib=1000)
+    world = World(tmp_path)
+    world.make_model()
+    world.make_voice("ann", language="en")
+    options = json.dumps(world.options())
+    done = check(stub_driver, "--engine", "cosyvoice", "--engine-options", options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    checks = json.loads(done.stdout.splitlines()[-1])["checks"]
+    assert set(checks) == {"conformance", "work"}
+    assert set(checks["conformance"]) == {"ok", "passed"}
+    assert checks["conformance"]["passed"] >= 20
+    assert checks["work"]["recycles"] >= 2
+    assert checks["work"]["items"] >= 24
+    assert checks["work"]["real_time"] > 0
 
 
 def ours(process: psutil.Process) -> bool:

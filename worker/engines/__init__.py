@@ -13,6 +13,7 @@ ENTRY_POINTS = "voicemill.engines"
 """The entry point group by which other packages offer engines: ``name = "module:Class"``."""
 
 BUILT_IN = {
+    "cosyvoice": "worker.engines.cosyvoice:CosyVoiceEngine",
     "hibari": "worker.engines.hibari:HibariEngine",
     "kokoro": "worker.engines.kokoro:KokoroEngine",
     "piper": "worker.engines.piper:PiperEngine",

@@ -1,0 +1,1 @@
+"""Where upstream keeps a submodule."""

@@ -1,0 +1,163 @@
+"""What ``VOICEMILL_ENGINE_OPTIONS`` names for ``cosyvoice``, and whether it is on the disk."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from voicemill.errors import SettingsError
+from worker.engines.base import refusal, refuse_unknown
+
+SWITCHES = ("fp16", "trt", "vllm")
+VERSIONS = (3, 2)
+MATCHA = "third_party/Matcha-TTS"
+CHECKOUT_FILES = (
+    "cosyvoice/cli/cosyvoice.py",
+    "cosyvoice/cli/frontend.py",
+    "cosyvoice/cli/model.py",
+    "cosyvoice/utils/common.py",
+    f"{MATCHA}/matcha",
+)
+BLANK = "CosyVoice-BlankEN"
+MODEL_FILES = (
+    "cosyvoice{version}.yaml",
+    "llm.pt",
+    "flow.pt",
+    "hift.pt",
+    "campplus.onnx",
+    "speech_tokenizer_v{version}.onnx",
+    f"{BLANK}/config.json",
+    f"{BLANK}/vocab.json",
+    f"{BLANK}/merges.txt",
+    f"{BLANK}/model.safetensors",
+)
+POINTER = b"version https://git-lfs"
+BUILD = "python -m worker.engines.cosy.build --checkout {checkout} --model-dir {model_dir} --{what}"
+
+
+@dataclass(frozen=True, slots=True)
+class CosyVoiceOptions:
+    """What to load; see ``worker.engines.cosyvoice``."""
+
+    checkout: Path
+    model_dir: Path
+    version: int
+    """2 or 3, by the model folder."""
+    voices_dir: Path | None = None
+    language: str = "zh"
+    fp16: bool = False
+    trt: bool = False
+    vllm: bool = False
+    threads: int = 1
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any]) -> CosyVoiceOptions:
+        """Raises ``SettingsError``, which names all that is missing at once."""
+        known = [one.name for one in fields(cls) if one.name != "version"]
+        refuse_unknown("cosyvoice", options, known)
+        for name in SWITCHES:
+            if not isinstance(options.get(name, False), bool):
+                raise refusal(name, options[name], "true or false")
+        threads = options.get("threads", 1)
+        if not isinstance(threads, int) or isinstance(threads, bool) or threads < 1:
+            raise refusal("threads", threads, "a whole number of 1 or more")
+        checkout = folder(options, "checkout", "the folder of a CosyVoice checkout")
+        model_dir = folder(options, "model_dir", "the folder of a CosyVoice 3 or 2 model")
+        voices = options.get("voices_dir")
+        given = {
+            **options,
+            "checkout": checkout,
+            "model_dir": model_dir,
+            "version": version_of(model_dir),
+            "voices_dir": voices and folder(options, "voices_dir", "a folder of voices"),
+        }
+        chosen = cls(**given)
+        chosen.refuse_pairs()
+        chosen.refuse_missing()
+        return chosen
+
+    def refuse_pairs(self) -> None:
+        """Raise ``SettingsError`` for options that do not go together."""
+        if self.version == 3 and self.fp16 and self.trt:
+            raise SettingsError(
+                "VOICEMILL_ENGINE_OPTIONS: fp16 and trt can't be used together with CosyVoice 3, "
+                "whose TensorRT estimator gives NaN in half precision; leave one of them out."
+            )
+
+    def refuse_missing(self) -> None:
+        """Raise ``SettingsError`` with every file that is needed and is not there."""
+        missing = [*self._missing()]
+        if missing:
+            raise SettingsError(
+                "VOICEMILL_ENGINE_OPTIONS: cosyvoice can't start without what is missing or not "
+                f"whole: {'; '.join(missing)}."
+            )
+
+    def artefacts(self) -> dict[str, str]:
+        """What is built once and then only read: its option by its name in the model folder."""
+        precision = "fp16" if self.fp16 else "fp32"
+        plan = f"flow.decoder.estimator.{precision}.mygpu.plan"
+        return {**({"vllm": "vllm"} if self.vllm else {}), **({plan: "trt"} if self.trt else {})}
+
+    def build(self, what: str) -> str:
+        """The command that builds an artefact."""
+        return BUILD.format(checkout=self.checkout, model_dir=self.model_dir, what=what)
+
+    def model_revision(self) -> str:
+        """A short name that changes with the configuration, the size of the weights, the flags."""
+        yaml = self.model_dir / f"cosyvoice{self.version}.yaml"
+        digest = hashlib.sha256(yaml.read_bytes())
+        for name in MODEL_FILES[1:6]:
+            path = self.model_dir / name.format(version=self.version)
+            digest.update(f"{path.name} {path.stat().st_size}".encode())
+        digest.update(f"{self.fp16} {self.trt} {self.vllm}".encode())
+        return digest.hexdigest()[:12]
+
+    def _missing(self) -> Iterator[str]:
+        for name in CHECKOUT_FILES:
+            path = self.checkout / name
+            if not path.exists():
+                yield f"{path} ({checkout_remedy(name)})"
+        for name in MODEL_FILES:
+            path = self.model_dir / name.format(version=self.version)
+            if not path.is_file() or not path.stat().st_size:
+                yield f"{path} (download the model again)"
+            elif is_pointer(path):
+                yield f"{path} (a Git LFS pointer; run: git -C {self.model_dir} lfs pull)"
+        for name, what in self.artefacts().items():
+            path = self.model_dir / name
+            built = path / "config.json" if what == "vllm" else path
+            if not built.is_file() or not built.stat().st_size:
+                yield f"{path} (build it once: {self.build(what)})"
+
+
+def folder(options: Mapping[str, Any], name: str, what: str) -> Path:
+    """The folder that an option names; raises ``SettingsError`` where it is none."""
+    value = options.get(name)
+    if not isinstance(value, str) or not Path(value).is_dir():
+        raise refusal(name, value, what)
+    return Path(value).resolve()
+
+
+def version_of(model_dir: Path) -> int:
+    """Which CosyVoice a model is of; raises ``SettingsError`` for another one."""
+    for version in VERSIONS:
+        if (model_dir / f"cosyvoice{version}.yaml").is_file():
+            return version
+    raise refusal("model_dir", str(model_dir), "a folder with cosyvoice3.yaml or cosyvoice2.yaml")
+
+
+def checkout_remedy(name: str) -> str:
+    """What to do about a part of the checkout that is missing."""
+    if name.startswith(MATCHA):
+        return "run in the checkout: git submodule update --init --recursive"
+    return "not in this checkout"
+
+
+def is_pointer(path: Path) -> bool:
+    """True for what a clone without Git LFS has in place of a large file."""
+    with path.open("rb") as file:
+        return file.read(len(POINTER)) == POINTER

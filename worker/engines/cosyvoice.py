@@ -1,0 +1,249 @@
+"""CosyVoice 3 and 2 by a local checkout and model folder: cloned voices, instructions, dialects.
+
+Options:
+
+``checkout``       folder of upstream's repository, submodules included (needed)
+``model_dir``      folder of a CosyVoice 3 or 2 model (needed; nothing is downloaded)
+``voices_dir``     folder of voices: ``NAME.wav`` with ``NAME.txt`` or ``NAME.json``
+``language``       BCP 47 tag of the voices that don't say theirs; ``zh`` by default
+``fp16``           compute in half precision; needs CUDA, and goes not with ``trt`` in version 3
+``trt``            the TensorRT plan that was built in the model folder; needs CUDA
+``vllm``           the vLLM export that was built in the model folder; needs CUDA
+``threads``        torch threads on the CPU; 1 by default, since each core has its own child
+
+The device is the first one that CUDA shows. Nothing is written into the model folder.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from voicemill.errors import (
+    EnginePoisonedError,
+    PromptAudioInvalidError,
+    SynthesisError,
+    UnsupportedCharactersError,
+)
+from voicemill.voices import Capabilities
+from worker.engines import torch_memory
+from worker.engines.base import Samples, Segment, SynthesisOptions
+from worker.engines.cosy import instructions, prompts, texts
+from worker.engines.cosy.options import CosyVoiceOptions
+from worker.engines.cosy.prompts import Prompt
+from worker.engines.cosy.upstream import Upstream, open_model
+from worker.engines.cosy.watched import WatchedModel
+from worker.engines.torch_memory import named_faults
+from worker.measurements import CachedMemory
+
+logger = logging.getLogger(__name__)
+
+MOST_TOKENS = 80
+"""Text tokens of one piece, as upstream's own splitter has them; about 20 s of speech."""
+KEPT_VOICES = 64
+SEEDS = 2**32
+LICENCE = "Apache-2.0"
+NO_FOLDER = "the folder that voices_dir of VOICEMILL_ENGINE_OPTIONS names (it names none yet)"
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How all the pieces of one call are spoken."""
+
+    features: Mapping[str, Any]
+    """Inputs of the model that stay the same from piece to piece."""
+    prefix: str
+    """Goes before the text of every piece."""
+    speed: float
+    keeps_markup: bool
+    is_katakana: bool
+
+
+class CosyVoiceEngine:
+    """One piece at a time, since the model can't keep two calls apart."""
+
+    _upstream: Upstream
+    _watched: WatchedModel
+    _markup: texts.Markup
+    _options: CosyVoiceOptions
+    _capabilities: Capabilities
+    _is_emptied = False
+
+    def load(self, options: Mapping[str, Any]) -> Capabilities:
+        """Load the model, and read what voices there are."""
+        self._options = chosen = CosyVoiceOptions.read(options)
+        enrolled = prompts.read_folder(chosen.voices_dir, chosen.language, chosen.version)
+        self._prompts = {prompt.name: prompt for prompt in enrolled}
+        self._features: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
+        self._upstream = open_model(chosen)
+        self._watched = WatchedModel(self._upstream, trt=chosen.trt)
+        tokenizer = self._upstream.model.frontend.tokenizer
+        self._markup = texts.Markup(control_tokens(tokenizer.special_tokens))
+        enrolment = prompts.HOW_TO_ENROL.format(folder=chosen.voices_dir or NO_FOLDER)
+        if not enrolled:
+            logger.warning("cosyvoice has no voice yet, and refuses all items. %s", enrolment)
+        self._capabilities = Capabilities(
+            engine="cosyvoice",
+            model_revision=f"{chosen.model_revision()}-{prompts.digest(enrolled)}",
+            sample_rate=self._upstream.model.sample_rate,
+            voices=tuple(prompt.voice(chosen.version) for prompt in enrolled),
+            min_speed=0.5,
+            max_speed=2.0,
+            seed=True,
+            instructions=True,
+            cloning=True,
+            enrolment=enrolment,
+            options=instructions.named_options(chosen.version),
+            max_batch=1,
+            best_segment_characters=100,
+            max_segment_characters=texts.MOST_CHARACTERS,
+            engine_licence=LICENCE,
+            model_licence=LICENCE,
+        )
+        return self._capabilities
+
+    def synthesize(
+        self, batch: Sequence[Segment], voice: str, options: SynthesisOptions
+    ) -> list[Samples | SynthesisError]:
+        """Speak the segments one by one; those that can't be said come back as their errors."""
+        if not batch:
+            return []
+        manner = self._manner(voice, options)
+        return [self._outcome(segment, manner) for segment in batch]
+
+    def after_batch(self) -> None:
+        """Give CUDA back the memory that torch holds and does not use."""
+        if self._upstream.torch.cuda.is_available():
+            with named_faults():
+                self._upstream.torch.cuda.empty_cache()
+            self._is_emptied = True
+
+    def unload(self) -> None:
+        """Let go of the model and of the voices, and give CUDA back what they took."""
+        torch = self._upstream.torch
+        self._features.clear()
+        self._upstream.leave_path()
+        del self._upstream, self._watched
+        # The model and what watches it hold each other.
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def cached_memory(self) -> CachedMemory | None:
+        """How well torch uses what it holds of the device; nothing on the CPU."""
+        cuda = self._upstream.torch.cuda
+        if not cuda.is_available():
+            return None
+        return torch_memory.cached_memory(cuda.memory_stats(), is_emptied=self._is_emptied)
+
+    def _manner(self, voice: str, options: SynthesisOptions) -> Manner:
+        version = self._options.version
+        self._capabilities.voice(voice)
+        prompt = self._prompts[voice]
+        features = self._enrolled(prompt)
+        language = options.language or prompt.language
+        free = options.instructions and self._markup.disarmed(options.instructions)
+        asked = instructions.instruction(version, options.named, free)
+        prefix = ""
+        if asked is not None:
+            # The clip's own words would be spoken, or win over the instruction.
+            features = without(features, "llm_prompt_speech_token")
+            tokens, count = self._tokens(instructions.prompt_of(version, asked))
+            features = {**features, "prompt_text": tokens, "prompt_text_len": count}
+        elif prompt.text is None or base(language) != base(prompt.language):
+            features = without(features, "llm_prompt_speech_token", "prompt_text")
+            prefix = instructions.with_prefix(version, "")
+        return Manner(
+            features=features,
+            prefix=prefix,
+            speed=options.speed,
+            keeps_markup=bool(options.named.get(instructions.MARKUP)),
+            is_katakana=version == 3 and base(language) == "ja",
+        )
+
+    def _enrolled(self, prompt: Prompt) -> Mapping[str, Any]:
+        """What the model knows of a voice, on the host, for the voices last used."""
+        if prompt.name not in self._features:
+            self._features[prompt.name] = self._enrol(prompt)
+        self._features.move_to_end(prompt.name)
+        while len(self._features) > KEPT_VOICES:
+            self._features.popitem(last=False)
+        return self._features[prompt.name]
+
+    def _enrol(self, prompt: Prompt) -> Mapping[str, Any]:
+        prompt.refuse_changed()
+        model = self._upstream.model
+        said = self._markup.disarmed(prompt.text or "")
+        text = instructions.with_prefix(self._options.version, said)
+        try:
+            with named_faults():
+                model.add_zero_shot_spk(text, str(prompt.audio), prompt.name)
+                features = model.frontend.spk2info.pop(prompt.name)
+                return {name: tensor.cpu() for name, tensor in features.items()}
+        except (AssertionError, OSError, ValueError) as error:
+            raise PromptAudioInvalidError(
+                f"The model refuses {prompt.audio}: {type(error).__name__}: {error}"
+            ) from error
+
+    def _outcome(self, segment: Segment, manner: Manner) -> Samples | SynthesisError:
+        try:
+            return self._speak(segment, manner)
+        except EnginePoisonedError:
+            raise
+        except SynthesisError as error:
+            # A new one, since the traceback of this one holds on to the memory of the call.
+            failed = type(error)(error.message)
+        self.after_batch()
+        return failed
+
+    def _speak(self, segment: Segment, manner: Manner) -> Samples:
+        if manner.is_katakana:
+            texts.refuse_japanese_script(segment.text)
+        text = self._markup.disarmed(segment.text, keep=manner.keeps_markup)
+        # Every fresh process starts from the same state, so chance is never left to it.
+        seed = secrets.randbelow(SEEDS) if segment.seed is None else segment.seed
+        self._is_emptied = False
+        spoken = [
+            self._speak_piece(piece, manner, (seed + position) % SEEDS)
+            for position, piece in enumerate(texts.pieces(text, self._count, MOST_TOKENS))
+        ]
+        if not spoken:
+            raise UnsupportedCharactersError("The text holds no letter and no digit.")
+        return np.concatenate(spoken)
+
+    def _speak_piece(self, piece: str, manner: Manner, seed: int) -> Samples:
+        tokens, count = self._tokens(manner.prefix + piece)
+        given = {**manner.features, "text": tokens, "text_len": count}
+        words = self._count(piece)
+        return self._watched.speak(given, text_tokens=words, speed=manner.speed, seed=seed)
+
+    def _tokens(self, text: str) -> tuple[Any, Any]:
+        tokens, count = self._upstream.model.frontend._extract_text_token(text)
+        return tokens, count
+
+    def _count(self, text: str) -> int:
+        return len(self._upstream.model.frontend.tokenizer.encode(text))
+
+
+def without(features: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Inputs of the model without some, and without their lengths."""
+    dropped = {*names, *(f"{name}_len" for name in names)}
+    return {name: value for name, value in features.items() if name not in dropped}
+
+
+def control_tokens(special: Mapping[str, Any]) -> list[str]:
+    """The tokens that a tokenizer of the checkout was given beside its vocabulary."""
+    lists = [one if isinstance(one, list) else [one] for one in special.values()]
+    return [token for tokens in lists for token in tokens]
+
+
+def base(language: str) -> str:
+    """A tag without its region."""
+    return language.split("-")[0].lower()
