@@ -14,7 +14,8 @@ from api.problems import MEDIA_TYPE
 from api.ranges import honoured
 from api.shapes import ProblemBody
 from voicemill.errors import AudioGoneError
-from voicemill.jobs import MEDIA_TYPES, ItemAudio, JobAudio
+from voicemill.formats import MEDIA_TYPES
+from voicemill.jobs import ItemAudio, JobAudio
 
 AUDIO_ANSWERS: Final[Mapping[int, Answer]] = {
     200: Answer(

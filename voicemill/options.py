@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from voicemill.errors import InputError, UnsupportedFeatureError
-from voicemill.jobs import OptionValue
 
+OptionValue = bool | int | float | str
+"""What one may be set to."""
 OPTION_NAME = "[a-z][a-z0-9_]{0,63}"
 """A pattern; such a name needs no escape in a JSON pointer."""
 
@@ -65,7 +66,7 @@ class Option:
         )
 
     @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Self:
+    def from_record(cls, record: Mapping[str, Any]) -> Option:
         """The option that a JSON object holds."""
         return cls(**{**record, "choices": tuple(record["choices"])})
 

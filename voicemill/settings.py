@@ -55,6 +55,17 @@ def parse_path(text: str) -> Path:
         raise ValueError("a path; there is no home folder to put for ~") from error
 
 
+def parse_optional_program(text: str) -> Path | None:
+    """The absolute path of a program, or ``off``."""
+    if text in OFF:
+        return None
+    path = Path(text).expanduser()
+    # Not resolved: the Python of a virtual environment is one by the place of its link.
+    if not path.is_absolute():
+        raise ValueError("an absolute path such as /srv/cosyvoice/bin/python, or off")
+    return path
+
+
 def parse_count(text: str) -> int:
     """A whole number of one or more."""
     if not re.fullmatch(r"[1-9][0-9]*", text):
@@ -209,6 +220,11 @@ class Settings:
     engine: str = setting("hibari", parse_text, "The engine this stack speaks with.")
     engine_options: Mapping[str, Any] = setting(
         "{}", parse_options, "Options of the engine, as a JSON object."
+    )
+    engine_python: Path | None = setting(
+        "off",
+        parse_optional_program,
+        "The Python that the engine runs in, in a process beside its child; or off: the worker's.",
     )
     output_dir: Path = setting(
         "~/.voicemill/outputs", parse_path, "Where audio files go; shared by workers and API."

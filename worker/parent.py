@@ -42,6 +42,7 @@ from worker.namesake import refuse_namesake, this_machine
 from worker.patience import patiently
 from worker.recycle import Policy
 from worker.release import release, release_all
+from worker.remote.interpreter import refuse_unfit
 from worker.room import Room
 
 logger = logging.getLogger(__name__)
@@ -83,9 +84,12 @@ class Parent:
     def start(self) -> None:
         """Release what an earlier process of this node name held, and begin to say we live.
 
-        Raises ``SettingsError`` while such a process lives, and for a policy that is none.
+        Raises ``SettingsError`` while such a process lives, for a policy that is none, and for an
+        engine's Python that can't be used.
         """
         Policy.from_settings(self._settings)
+        if self._settings.engine_python is not None:
+            refuse_unfit(self._settings.engine_python)
         try:
             patiently(STORE_PATIENCE_SECONDS, refuse_namesake, self._store, self.node)
         except (StoreUnavailableError, StoreRefusedError) as error:

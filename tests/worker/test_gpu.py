@@ -301,7 +301,7 @@ devices = st.builds(
 fleets = st.lists(devices, max_size=4, unique_by=lambda one: one.uuid)
 processes = st.builds(
     Process,
-    pid=st.just(US),
+    pids=st.just(frozenset({US})),
     has_cuda=st.booleans(),
     engine_bytes=st.none() | sizes,
     neighbours=st.frozensets(st.integers(2, 4)),
@@ -355,7 +355,7 @@ def test_a_figure_is_held_against_the_first_of_its_own_source() -> None:
 
     def uses(engine_bytes: int | None, *listed: dict[int, int | None]) -> list[tuple[int, int]]:
         seen = [Seen(f"GPU-{n}", "GPU", 100, 50, one) for n, one in enumerate(listed)]
-        devices = own_devices(seen, Process(US, engine_bytes=engine_bytes))
+        devices = own_devices(seen, Process(frozenset({US}), engine_bytes=engine_bytes))
         found = gpu.memory_uses(gpu.GpuReading(devices), baseline)
         assert {use.total for use in found} <= {100}
         return [(use.used, use.baseline) for use in found]
@@ -370,5 +370,7 @@ def test_a_figure_is_held_against_the_first_of_its_own_source() -> None:
 
 def test_the_record_is_json() -> None:
     seen = Seen("GPU-a", "GPU", 100, 50, {US: 20})
-    record: dict[str, Any] = gpu.GpuReading(own_devices([seen], Process(US))).to_record()
+    record: dict[str, Any] = gpu.GpuReading(
+        own_devices([seen], Process(frozenset({US})))
+    ).to_record()
     assert json.loads(json.dumps(record)) == record

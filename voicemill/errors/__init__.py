@@ -69,6 +69,7 @@ from voicemill.errors.store import (
     StoreUnavailableError,
 )
 from voicemill.errors.synthesis import (
+    EngineLostError,
     EnginePoisonedError,
     InvalidAudioError,
     OutOfMemoryError,
@@ -87,6 +88,7 @@ __all__ = [
     "DataRemovedError",
     "DiskFullError",
     "DuplicateCustomIdError",
+    "EngineLostError",
     "EnginePoisonedError",
     "Fault",
     "InputError",

@@ -25,12 +25,12 @@ from transformers.utils.logging import disable_progress_bar
 
 from voicemill.errors import OutOfMemoryError, SynthesisError, UnsupportedCharactersError
 from voicemill.voices import Capabilities, Voice
+from worker.cached_memory import CachedMemory
 from worker.engines import torch_memory
 from worker.engines.base import Samples, Segment, SynthesisOptions, refusal, refuse_unknown
 from worker.engines.letters import in_sayable_letters
 from worker.engines.torch_memory import fault_of, named_faults
 from worker.environment import visible_devices
-from worker.measurements import CachedMemory
 from worker.nvml import Driver
 
 FILES = ("config.json", "vocab.json")
