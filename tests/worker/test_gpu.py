@@ -369,8 +369,6 @@ def test_a_figure_is_held_against_the_first_of_its_own_source() -> None:
 
 
 def test_the_record_is_json() -> None:
-    seen = Seen("GPU-a", "GPU", 100, 50, {US: 20})
-    record: dict[str, Any] = gpu.GpuReading(
-        own_devices([seen], Process(frozenset({US})))
-    ).to_record()
+    seen, process = Seen("GPU-a", "GPU", 100, 50, {US: 20}), Process(frozenset({US}))
+    record: dict[str, Any] = gpu.GpuReading(own_devices([seen], process)).to_record()
     assert json.loads(json.dumps(record)) == record

@@ -118,6 +118,10 @@ class RemoteEngine:
         cached = None if self._process is None else self._process.memory.get("cached")
         return None if cached is None else CachedMemory(**cached)
 
+    def memory_failures(self) -> int:
+        """How often it has been short of memory, as it said after its last call."""
+        return 0 if self._process is None else self._process.memory.get("failures", 0)
+
     def _at_work(self) -> EngineProcess:
         if self._process is None:
             raise SynthesisError("The engine is not loaded.")

@@ -7,7 +7,7 @@ from typing import Any
 
 from voicemill.errors import OutOfMemoryError, SynthesisError, VoicemillError, leaves
 
-SAID = ("code", "title", "http_status", "retryable")
+SAID = ("code", "title", "http_status", "retryable", "redraws")
 
 
 def record_of(error: BaseException) -> dict[str, Any]:
@@ -21,7 +21,8 @@ def record_of(error: BaseException) -> dict[str, Any]:
     elif not isinstance(error, VoicemillError):
         error = SynthesisError(f"{type(error).__name__} was raised while the item was spoken.")
     kind = next(code for code, one in known() if isinstance(error, one))
-    return {"kind": kind, "message": error.message, **{name: getattr(error, name) for name in SAID}}
+    said = {name: getattr(error, name, None) for name in SAID}
+    return {"kind": kind, "message": error.message, **said}
 
 
 def error_of(record: Mapping[str, Any]) -> VoicemillError:
@@ -29,7 +30,8 @@ def error_of(record: Mapping[str, Any]) -> VoicemillError:
     kind = dict(known())[record["kind"]]
     error = kind.__new__(kind)
     VoicemillError.__init__(error, record["message"])
-    vars(error).update({name: record[name] for name in SAID if record[name] != getattr(kind, name)})
+    own = {name: record[name] for name in SAID if record[name] != getattr(kind, name, None)}
+    vars(error).update(own)
     return error
 
 

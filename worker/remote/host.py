@@ -31,6 +31,7 @@ from worker.engines.base import (
     ReportsDeviceMemory,
     Samples,
     Segment,
+    SparesMemory,
     SynthesisOptions,
 )
 from worker.remote.faults import record_of
@@ -120,10 +121,12 @@ class Host:
     def memory(self) -> dict[str, Any]:
         """Device memory as the engine tells it."""
         engine = self._engine
+        failures = engine.memory_failures() if isinstance(engine, SparesMemory) else 0
         cached = engine.cached_memory() if isinstance(engine, CachesDeviceMemory) else None
         return {
             "held": engine.device_bytes() if isinstance(engine, ReportsDeviceMemory) else None,
             "cached": None if cached is None else asdict(cached),
+            "failures": failures,
         }
 
     def failure(self, call: str, error: Exception) -> dict[str, Any]:
