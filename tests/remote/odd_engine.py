@@ -50,7 +50,7 @@ class OddEngine(ToneEngine):
         self, batch: Sequence[Segment], voice: str, options: SynthesisOptions
     ) -> list[Samples | SynthesisError]:
         """Obey the first text."""
-        word, _, rest = batch[0].text.partition(" ")
+        word, _, rest = (batch[0].text if batch else "").partition(" ")
         told = getattr(self, f"do_{word}", None)
         result = None if told is None else told(rest)
         return super().synthesize(batch, voice, options) if result is None else result
