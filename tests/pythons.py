@@ -25,7 +25,9 @@ def interpreter(version: str) -> Path:
         path = Path(pattern.format(version)).expanduser()
         found += sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
     if not found:
-        missing = f"there is no Python {version}; get it with: .venv/bin/uv python install {version}"
+        missing = (
+            f"there is no Python {version}; get it with: .venv/bin/uv python install {version}"
+        )
         if os.environ.get("CI"):
             pytest.fail(missing)
         pytest.skip(missing)

@@ -24,7 +24,7 @@ SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
 LEAVES_ITS_GROUP = f"""
 import os, subprocess, sys
 os.setsid()
-print(subprocess.Popen({SLEEPS!r}).pid, flush=True)
+print(subprocess.Popen({SLEEPS!r}, stdout=subprocess.DEVNULL).pid, flush=True)
 """
 
 
@@ -68,7 +68,7 @@ class OddEngine(ToneEngine):
         orphan = subprocess.run(
             [sys.executable, "-c", LEAVES_ITS_GROUP], stdout=subprocess.PIPE, check=True
         )
-        spawned = multiprocessing.get_context("spawn").Process(target=sleep)
+        spawned = multiprocessing.get_context("spawn").Process(target=sleep, daemon=True)
         spawned.start()
         told = {"own": os.getpid(), "others": [child.pid, int(orphan.stdout), spawned.pid]}
         Path(path).write_text(json.dumps(told))

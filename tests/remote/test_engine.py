@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ def engine(python: Path) -> Iterator[RemoteEngine]:
     engine = RemoteEngine("odd", python)
     engine.load({})
     yield engine
-    if not engine.is_lost():
+    with suppress(EngineLostError):
         engine.unload()
 
 

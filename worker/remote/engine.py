@@ -139,7 +139,7 @@ class EngineProcess:
         trace = os.dup(2)
         try:
             self._keeper = subprocess.Popen(
-                [python, "-I", "-c", START, ROOT, str(theirs.fileno()), str(trace)],
+                [python, "-I", "-u", "-c", START, ROOT, str(theirs.fileno()), str(trace)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -222,12 +222,12 @@ class EngineProcess:
     def _ended(self) -> str:
         """Wait for the keeper, which ends all that the engine started; says how it went."""
         status = self._keeper.wait()
-        self._log.join(FAREWELL_SECONDS)
         if status < 0:
             # Nobody keeps the processes that are left but this one.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._pid, signal.SIGKILL)
             return f"lost its keeper to signal {-status}"
+        self._log.join(FAREWELL_SECONDS)
         if status > BY_SIGNAL:
             return f"ended by signal {status - BY_SIGNAL}"
         return f"ended with status {status}"
