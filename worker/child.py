@@ -118,7 +118,7 @@ class Child:
         self._vitals.tally.items += sum(one.status != ItemStatus.QUEUED for one in outcomes)
         self._try_engine()
         every = self.settings.empty_cache_every
-        if every and self._vitals.tally.tasks % every == 0:
+        if every and self._vitals.tally.tasks % every == 0 and not self._synthesizer.poisoned:
             self._clean_up()
         return [outcome.to_record() for outcome in outcomes]
 
