@@ -49,8 +49,13 @@ def parse_text(text: str) -> str:
 
 def parse_path(text: str) -> Path:
     """An absolute path; ``~`` is the user's home."""
+    return at_home(text).resolve()
+
+
+def at_home(text: str) -> Path:
+    """The path that a text with ``~`` means; raises ``ValueError`` where nobody's home is meant."""
     try:
-        return Path(text).expanduser().resolve()
+        return Path(text).expanduser()
     except RuntimeError as error:
         raise ValueError("a path; there is no home folder to put for ~") from error
 
@@ -59,7 +64,7 @@ def parse_optional_program(text: str) -> Path | None:
     """The absolute path of a program, or ``off``."""
     if text in OFF:
         return None
-    path = Path(text).expanduser()
+    path = at_home(text)
     # Not resolved: the Python of a virtual environment is one by the place of its link.
     if not path.is_absolute():
         raise ValueError("an absolute path such as /srv/cosyvoice/bin/python, or off")
