@@ -1,7 +1,7 @@
-"""What it costs that an engine has a process of its own: the same texts, by turns, with and without.
+"""What it costs that an engine has a process of its own: the same texts, with and without.
 
-`hibari` speaks lines of about four seconds; `tone`, which computes next to nothing, shows what a call
-takes on its way there and back.
+They take turns. `hibari` speaks lines of about four seconds; `tone`, which computes next to
+nothing, shows what a call takes on its way there and back.
 
 examples:
   engine_python.py --quick
@@ -15,7 +15,6 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.parts.stack import print_machine
@@ -26,15 +25,14 @@ from worker.remote.engine import RemoteEngine
 LINE = "Line {}: the quick brown fox jumps over the lazy dog by the river at noon."
 
 
-def seconds_of(engine: Engine, voice: str, texts: Sequence[str]) -> float:
-    """Time to speak the texts one after another."""
+def seconds_of(engine: Engine, voice: str, text: str) -> float:
+    """Time to speak a text."""
     began = time.perf_counter()
-    for text in texts:
-        engine.synthesize([Segment(text)], voice, SynthesisOptions())
+    engine.synthesize([Segment(text)], voice, SynthesisOptions())
     return time.perf_counter() - began
 
 
-def compare(name: str, python: Path, rounds: int, lines: int) -> dict[str, float]:
+def compare(name: str, python: Path, lines: int) -> dict[str, float]:
     """Milliseconds of a call in this process and in one of its own, and their ratio."""
     inside, beside = load_engine(name), RemoteEngine(name, python)
     began = time.perf_counter()
@@ -44,19 +42,19 @@ def compare(name: str, python: Path, rounds: int, lines: int) -> dict[str, float
     load_seconds = (loaded - began, time.perf_counter() - loaded)
     try:
         for engine in (inside, beside):
-            seconds_of(engine, voice, [LINE.format("one")])
+            seconds_of(engine, voice, LINE.format("one"))
         pairs = []
-        for number in range(rounds):
-            texts = [LINE.format(number * lines + one) for one in range(lines)]
+        for number in range(lines):
+            text = LINE.format(number)
             # Whoever comes second finds the machine as the first has left it.
             order = (inside, beside) if number % 2 == 0 else (beside, inside)
-            took = {id(engine): seconds_of(engine, voice, texts) for engine in order}
+            took = {id(engine): seconds_of(engine, voice, text) for engine in order}
             pairs.append((took[id(inside)], took[id(beside)]))
     finally:
         beside.unload()
     return {
-        "inside_ms": 1000 * statistics.median(one for one, _ in pairs) / lines,
-        "beside_ms": 1000 * statistics.median(other for _, other in pairs) / lines,
+        "inside_ms": 1000 * statistics.median(one for one, _ in pairs),
+        "beside_ms": 1000 * statistics.median(other for _, other in pairs),
         "ratio": statistics.median(other / one for one, other in pairs),
         "inside_load_seconds": load_seconds[0],
         "beside_load_seconds": load_seconds[1],
@@ -75,10 +73,10 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     print_machine("hibari-tts", "numpy")
-    rounds = 10 if arguments.quick else 40
+    scale = 1 if arguments.quick else 5
     figures: dict[str, float] = {}
-    for name, lines in (("hibari", 20), ("tone", 200)):
-        for what, value in compare(name, arguments.python, rounds, lines).items():
+    for name, lines in (("hibari", 200), ("tone", 2000)):
+        for what, value in compare(name, arguments.python, scale * lines).items():
             figures[f"{name}_{what}"] = round(value, 3)
     print()
     for name, value in figures.items():

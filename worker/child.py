@@ -96,6 +96,11 @@ class Child:
         self._announce(synthesis_seconds)
         threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
 
+    @property
+    def others(self) -> frozenset[int]:
+        """Pids of its engine's own processes."""
+        return self._vitals.others()
+
     def run(self, task_id: str) -> list[dict[str, Any]] | None:
         """Carry out one task; nothing when another copy of it was taken before."""
         lease_seconds = self.settings.lease_seconds

@@ -78,7 +78,7 @@ class Vitals:
 
     def resident_bytes(self) -> int:
         """Host memory of this process and of the engine's own ones, now."""
-        return memory.resident_bytes(self._others())
+        return memory.resident_bytes(self.others())
 
     @property
     def has_lost_engine(self) -> bool:
@@ -86,7 +86,8 @@ class Vitals:
         engine = self._engine
         return isinstance(engine, HasProcesses) and engine.is_lost()
 
-    def _others(self) -> frozenset[int]:
+    def others(self) -> frozenset[int]:
+        """Pids of the engine's own processes."""
         engine = self._engine
         return engine.pids() if isinstance(engine, HasProcesses) else frozenset()
 
@@ -141,7 +142,7 @@ class Vitals:
     def _look_at_devices(self) -> gpu.GpuReading:
         engine = self._engine
         own = engine.device_bytes() if isinstance(engine, ReportsDeviceMemory) else None
-        return gpu.read_devices(self._driver, own, self._others())
+        return gpu.read_devices(self._driver, own, self.others())
 
     def _is_short_of_memory(self) -> bool:
         engine = self._engine

@@ -99,6 +99,21 @@ def test_device_memory_of_the_engine_s_process_is_its_child_s(
 
 
 @pytest.mark.full
+def test_device_memory_that_an_engine_s_process_leaves_is_an_alert(
+    stub_driver: StubDriver, tmp_path: Path, redis_url: str
+) -> None:
+    device = stub_driver.add_gpu("GPU-a0")
+    env = {**stub_driver.env, **OWN_PYTHON, **tone(leak_device_mb=10)}
+    with SoloWorker(redis_url, tmp_path, **env) as worker:
+        child = worker.the_child()["pid"]
+        _, engine = engine_of(child)
+        device.keep_what_is_held()
+        os.kill(child, signal.SIGKILL)
+        told = f"process {engine.pid} ended and still holds memory of GPU-a0"
+        worker.wait_until("the alert", lambda: told in worker.record.alerts)
+
+
+@pytest.mark.full
 def test_an_engine_s_process_that_is_killed_in_a_batch_costs_an_attempt_and_its_child(
     tmp_path: Path, redis_url: str
 ) -> None:

@@ -368,6 +368,40 @@ def test_a_figure_is_held_against_the_first_of_its_own_source() -> None:
     assert uses(None, {US: 25}, {}) == [(25, 20)]
 
 
+@pytest.mark.parametrize(
+    ("listed", "own", "reason"),
+    [
+        ({US: 20, 2: 5, 3: 7}, 25, None),
+        ({2: 5, 3: 7}, 5, None),
+        ({US: 20, 2: None, 3: 7}, None, f"{gpu.NO_FIGURE} {gpu.SHARED}"),
+        ({3: 7}, None, f"{gpu.NOT_LISTED} {gpu.SHARED}"),
+    ],
+)
+def test_what_all_processes_of_a_child_hold_is_its_own(
+    listed: dict[int, int | None], own: int | None, reason: str | None
+) -> None:
+    process = Process(frozenset({US, 2}), neighbours=frozenset({3}))
+    (device,) = own_devices([Seen("GPU-a", "GPU", 100, 50, listed)], process)
+    assert (device.own_bytes, device.reason) == (own, reason)
+
+
+def test_a_device_that_only_processes_of_the_child_are_on_is_its_own() -> None:
+    process = Process(frozenset({US, 2}))
+    (device,) = own_devices([Seen("GPU-a", "GPU", 100, 50, {US: None, 2: None})], process)
+    assert (device.own_bytes, device.measured_by) == (50, "device")
+
+
+def test_another_process_of_the_child_is_asked_for_cuda_by_what_it_has_mapped(
+    stub_driver: StubDriver,
+) -> None:
+    stub_driver.add_gpu()
+    with stub_driver.probe() as other:
+        assert not gpu.is_cuda_of(other.pid)
+        other.take(1)
+        assert gpu.is_cuda_of(other.pid)
+    assert not gpu.is_cuda_of(other.pid)
+
+
 def test_the_record_is_json() -> None:
     seen, process = Seen("GPU-a", "GPU", 100, 50, {US: 20}), Process(frozenset({US}))
     record: dict[str, Any] = gpu.GpuReading(own_devices([seen], process)).to_record()
