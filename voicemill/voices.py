@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from voicemill.errors import InputError, UnsupportedFeatureError, VoiceNotFoundError
 from voicemill.formats import RESPONSE_FORMATS
@@ -12,6 +12,8 @@ from voicemill.options import Option, refusals_of
 
 if TYPE_CHECKING:
     from voicemill.jobs import ItemInput
+
+KindT = TypeVar("KindT", "Voice", "Capabilities", Option)
 
 PLUS, SHARE = "+", ":"
 LARGEST_SHARE = 1000.0
@@ -141,13 +143,20 @@ class Capabilities:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Capabilities:
         """The capabilities that a record of this release or another one holds."""
-        known = {one.name for one in fields(cls)}
-        voices = tuple(
-            Voice(**{**voice, "languages": tuple(voice["languages"])}) for voice in record["voices"]
-        )
-        options = tuple(map(Option.from_record, record.get("options", ())))
-        kept = {name: value for name, value in record.items() if name in known}
-        return cls(**{**kept, "voices": voices, "options": options})
+        voices = tuple(read(Voice, one) for one in record["voices"])
+        options = tuple(read(Option, one) for one in record.get("options", ()))
+        return read(cls, {**record, "voices": voices, "options": options})
+
+
+def read(kind: type[KindT], record: Mapping[str, Any]) -> KindT:
+    """An instance from a JSON object; what this release does not know is left out."""
+    known = {one.name for one in fields(kind)}
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in record.items()
+        if name in known
+    }
+    return kind(**values)
 
 
 def is_mix(name: str) -> bool:

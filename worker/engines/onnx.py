@@ -9,12 +9,22 @@ from pathlib import Path
 
 import onnxruntime
 from onnxruntime.capi.onnxruntime_pybind11_state import (
+    EPFail,
     Fail,
+    InvalidArgument,
+    InvalidGraph,
+    InvalidProtobuf,
+    NoModel,
+    NotImplemented,
     RuntimeException,
 )
 
 from voicemill.errors import OutOfMemoryError, SynthesisError
 
+FAULTS = (
+    *(EPFail, Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, NoModel, NotImplemented),
+    RuntimeException,
+)
 NO_MEMORY = ("bad_alloc", "bad allocation", "failed to allocate", "out of memory")
 
 
@@ -39,9 +49,9 @@ def named_faults() -> Iterator[None]:
     """ONNX Runtime's errors by our names."""
     try:
         yield
-    except (Fail, RuntimeException) as error:
+    except FAULTS as error:
         if any(sign in str(error).lower() for sign in NO_MEMORY):
             raise OutOfMemoryError("The host had no memory left for a segment.") from error
-        raise SynthesisError("The model failed at a segment.") from error
+        raise SynthesisError("ONNX Runtime could not run the model.") from error
     except MemoryError as error:
         raise OutOfMemoryError("The host had no memory left for a segment.") from error

@@ -110,7 +110,13 @@ class PiperEngine:
         self._files = {name: one for one in found for name in one.numbers}
         self._numbers = {name: number for one in found for name, number in one.numbers.items()}
         self._rate = max(one.config.sample_rate for one in found)
-        self._model(found[0])
+        try:
+            with onnx.named_faults():
+                self._model(found[0])
+        except SynthesisError as error:
+            raise refusal(
+                "voices_path", str(found[0].path), f"models that can be loaded ({error})"
+            ) from error
         return Capabilities(
             engine="piper",
             model_revision=revision(found),
