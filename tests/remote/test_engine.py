@@ -125,7 +125,10 @@ def test_samples_of_another_type_are_sent_as_they_are_and_what_is_no_sound_is_re
 def test_an_error_keeps_its_code_and_the_engine_goes_on(engine: RemoteEngine) -> None:
     with pytest.raises(OutOfMemoryError, match="The lamp is out") as caught:
         say(engine, "lamp")
-    assert caught.value.code == "lamp_out"
+    error = caught.value
+    assert type(error) is OutOfMemoryError, "the nearest that is known here"
+    assert (error.code, error.title, error.retryable) == ("lamp_out", "The lamp is out", False)
+    assert OutOfMemoryError.code == "out_of_memory"
     assert len(say(engine, "Hello.")) == 1
     assert not engine.is_lost()
 

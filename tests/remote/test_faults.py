@@ -9,7 +9,6 @@ import pytest
 from voicemill.errors import (
     EnginePoisonedError,
     InputError,
-    OutOfMemoryError,
     SettingsError,
     SynthesisError,
     VoicemillError,
@@ -18,14 +17,6 @@ from voicemill.errors import (
 from worker.remote.faults import error_of, record_of
 
 SECRET = "what a user wrote"
-
-
-class OwnError(OutOfMemoryError):
-    """Known to an engine alone."""
-
-    code = "own_code"
-    title = "Its own"
-    retryable = False
 
 
 def sent(error: BaseException) -> VoicemillError:
@@ -53,14 +44,6 @@ def test_every_code_is_kept() -> None:
             kind.http_status,
             kind.title,
         )
-
-
-def test_an_error_that_only_the_engine_knows_is_the_nearest_of_ours_with_its_own_code() -> None:
-    error = sent(OwnError("The lamp is out."))
-    assert type(error) is OutOfMemoryError
-    assert (error.code, error.title, error.retryable) == ("own_code", "Its own", False)
-    assert error.message == "The lamp is out."
-    assert OutOfMemoryError.code == "out_of_memory"
 
 
 def test_what_is_none_of_ours_goes_by_its_type_alone() -> None:
