@@ -14,7 +14,8 @@ from api.problems import MEDIA_TYPE
 from api.ranges import honoured
 from api.shapes import ProblemBody
 from voicemill.errors import AudioGoneError, AudioUnreadableError
-from voicemill.jobs import MEDIA_TYPES, ItemAudio, JobAudio
+from voicemill.formats import MEDIA_TYPES
+from voicemill.jobs import ItemAudio, JobAudio
 from voicemill.outputs import GONE
 
 AUDIO_ANSWERS: Final[Mapping[int, Answer]] = {

@@ -33,7 +33,8 @@ from voicemill.errors import (
     UnsupportedMediaTypeError,
 )
 from voicemill.fairness import INTERACTIVE_CHARACTERS, PRIORITIES
-from voicemill.jobs import RESPONSE_FORMATS, JobStatus
+from voicemill.formats import RESPONSE_FORMATS
+from voicemill.jobs import JobStatus
 from voicemill.options import OPTION_NAME
 
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024

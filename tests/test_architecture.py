@@ -15,6 +15,7 @@ ROOT = Path(__file__).parent.parent
 BASE = (
     "errors",
     "settings",
+    "formats",
     "jobs",
     "fairness",
     "tenants",

@@ -13,6 +13,7 @@ from typing import Any
 
 from voicemill.errors import InvalidCustomIdError, InvalidTextError, NoSpeakableTextError
 from voicemill.fairness import Standing
+from voicemill.options import OptionValue
 
 SCHEMA = 1
 SPEAKABLE = re.compile(r"[^\W_]")
@@ -20,19 +21,6 @@ SPEAKABLE = re.compile(r"[^\W_]")
 VOICE_OF_MIX = re.compile(r"[^:+]+")
 """The first of the voices that a name is made of."""
 CUSTOM_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
-MEDIA_TYPES: Mapping[str, str] = {
-    "wav": "audio/wav",
-    "flac": "audio/flac",
-    "mp3": "audio/mpeg",
-    "opus": "audio/ogg",
-    "ogg": "audio/ogg",
-}
-"""By format of the audio."""
-RESPONSE_FORMATS = tuple(MEDIA_TYPES)
-
-
-OptionValue = bool | int | float | str
-"""What a named option of an engine may be set to."""
 
 
 class JobStatus(StrEnum):

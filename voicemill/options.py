@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from voicemill.errors import InputError, UnsupportedFeatureError
-from voicemill.jobs import OptionValue
 
+OptionValue = bool | int | float | str
+"""What one may be set to."""
 OPTION_NAME = "[a-z][a-z0-9_]{0,63}"
 """A pattern; such a name needs no escape in a JSON pointer."""
 

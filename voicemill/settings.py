@@ -50,10 +50,26 @@ def parse_text(text: str) -> str:
 
 def parse_path(text: str) -> Path:
     """An absolute path; ``~`` is the user's home."""
+    return at_home(text).resolve()
+
+
+def at_home(text: str) -> Path:
+    """The path that a text with ``~`` means; raises ``ValueError`` where nobody's home is meant."""
     try:
-        return Path(text).expanduser().resolve()
+        return Path(text).expanduser()
     except RuntimeError as error:
         raise ValueError("a path; there is no home folder to put for ~") from error
+
+
+def parse_optional_program(text: str) -> Path | None:
+    """The absolute path of a program, or ``off``."""
+    if text in OFF:
+        return None
+    path = at_home(text)
+    # Not resolved: the Python of a virtual environment is one by the place of its link.
+    if not path.is_absolute():
+        raise ValueError("an absolute path such as /srv/cosyvoice/bin/python, or off")
+    return path
 
 
 def parse_count(text: str) -> int:
@@ -220,6 +236,11 @@ class Settings:
     engine: str = setting("hibari", parse_text, "The engine this stack speaks with.")
     engine_options: Mapping[str, Any] = setting(
         "{}", parse_options, "Options of the engine, as a JSON object."
+    )
+    engine_python: Path | None = setting(
+        "off",
+        parse_optional_program,
+        "The Python that the engine runs in, in a process beside its child; or off: the worker's.",
     )
     output_dir: Path = setting(
         "~/.voicemill/outputs", parse_path, "Where audio files go; shared by workers and API."

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from voicemill.errors import InputError, UnsupportedFeatureError, VoiceNotFoundError
-from voicemill.jobs import RESPONSE_FORMATS, ItemInput
+from voicemill.formats import RESPONSE_FORMATS
 from voicemill.options import Option, refusals_of
+
+if TYPE_CHECKING:
+    from voicemill.jobs import ItemInput
 
 KindT = TypeVar("KindT", "Voice", "Capabilities", Option)
 

@@ -26,7 +26,7 @@ from voicemill.storage import Storage
 from voicemill.store import StartedTask, Store
 from voicemill.voices import Capabilities
 from voicemill.workers import ChildRecord, Orders
-from worker import audio, memory
+from worker import audio
 from worker.engines import load_engine
 from worker.engines.base import WARM_UP_CALLS, Engine, Segment, SynthesisOptions
 from worker.handover import Wish
@@ -42,6 +42,7 @@ from worker.recycle import (
     pressures,
     reason_to_leave,
 )
+from worker.remote.engine import RemoteEngine
 from worker.synthesis import Synthesizer
 from worker.vitals import Vitals
 
@@ -76,7 +77,7 @@ class Child:
         if settings.redis_check:
             patiently(settings.load_timeout_seconds, self._store.refuse_forgetful)
         self._dispatcher = Dispatcher(self._store, Queue(settings), settings)
-        self._engine = load_engine(settings.engine)
+        self._engine = new_engine(settings)
         began = time.perf_counter()
         self._capabilities = self._engine.load(settings.engine_options)
         synthesis_seconds = warm_up(self._engine, self._capabilities)
@@ -94,6 +95,11 @@ class Child:
         self._leaving = threading.Event()
         self._announce(synthesis_seconds)
         threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
+
+    @property
+    def others(self) -> frozenset[int]:
+        """Pids of its engine's own processes."""
+        return self._vitals.others()
 
     def run(self, task_id: str) -> list[dict[str, Any]] | None:
         """Carry out one task; nothing when another copy of it was taken before."""
@@ -117,7 +123,7 @@ class Child:
         self._vitals.tally.items += sum(one.status != ItemStatus.QUEUED for one in outcomes)
         self._try_engine()
         every = self.settings.empty_cache_every
-        if every and self._vitals.tally.tasks % every == 0:
+        if every and self._vitals.tally.tasks % every == 0 and not self._synthesizer.poisoned:
             self._clean_up()
         return [outcome.to_record() for outcome in outcomes]
 
@@ -148,7 +154,7 @@ class Child:
         ``max_tasks`` and ``max_memory_kib`` are Celery's own limits.
         """
         now = self._vitals.measure(
-            poisoned=self._synthesizer.poisoned,
+            poisoned=self._synthesizer.poisoned or self._vitals.has_lost_engine,
             requested=self._orders.recycles > self._orders_at_start.recycles,
             model_is_wanted=self._orders.model_revision
             in (None, self._capabilities.model_revision),
@@ -200,7 +206,7 @@ class Child:
         self._unload()
 
     def _unload(self) -> None:
-        if self._synthesizer.poisoned:
+        if self._synthesizer.poisoned or self._vitals.has_lost_engine:
             return
         try:
             self._engine.unload()
@@ -298,7 +304,7 @@ class Child:
             warmup_seconds=self.warmup_seconds,
             tasks=vitals.tally.tasks,
             items=vitals.tally.items,
-            rss_bytes=memory.resident_bytes(),
+            rss_bytes=vitals.resident_bytes(),
             rss_baseline_bytes=vitals.rss_baseline,
             gpu=vitals.gpu.to_record(),
             gpu_baseline_bytes=vitals.gpu_baseline,
@@ -310,6 +316,13 @@ class Child:
             trouble=trouble.code if trouble else None,
             trouble_detail=trouble.message if trouble else None,
         )
+
+
+def new_engine(settings: Settings) -> Engine:
+    """The engine of this stack, in this process or in one of a Python of its own."""
+    if settings.engine_python is None:
+        return load_engine(settings.engine)
+    return RemoteEngine(settings.engine, settings.engine_python)
 
 
 def most_used(reason: Reason, warm: Measurements) -> int:

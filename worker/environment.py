@@ -1,15 +1,19 @@
-"""The environment as CUDA and the operating system mean it: what no setting of ours says."""
+"""The environment as CUDA, Python and the system mean it: what no setting of ours says."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 PARENT = "VOICEMILL_PARENT_PID"
 """Tells a child whose it is, so that it notices when it has been orphaned before it could ask."""
 CUDA_DEVICES = "CUDA_VISIBLE_DEVICES"
 TORCH_ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
+OF_THIS_PYTHON = ("PYTHON", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
+OF_OURS = ("VOICEMILL_",)
 NO_TELEMETRY = {"ORT_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 """Libraries under the engines tell their makers about each process, unless these say not to."""
 
@@ -28,6 +32,22 @@ def forbid_telemetry() -> None:
 def parent_pid() -> int:
     """The worker that this child was started by."""
     return int(os.environ[PARENT])
+
+
+def environment_of_another(python: Path) -> dict[str, str]:
+    """What a process of another Python is to find: all but what is of this one, and our settings.
+
+    The folder of that Python is the first on its ``PATH``, as in a virtual environment; that of
+    this one is not there.
+    """
+    own = str(Path(sys.prefix, "bin"))
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith((*OF_THIS_PYTHON, *OF_OURS))
+    }
+    folders = [one for one in kept.get("PATH", os.defpath).split(os.pathsep) if one != own]
+    return {**kept, "PATH": os.pathsep.join([str(python.parent), *folders])}
 
 
 @contextmanager

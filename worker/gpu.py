@@ -1,5 +1,6 @@
 """What of each device's memory is this process's. No driver is a normal state.
 
+A process stands here for all that it consists of: its engine may have processes of its own.
 The driver's figure for this process comes first. Where it is not known, what the engine says it
 holds; then all that is used of the device, if this process has it to itself. Never nothing: a use
 that is not known is no use of 0.
@@ -62,7 +63,8 @@ class GpuReading:
 class Process:
     """What a process knows of itself."""
 
-    pid: int
+    pids: frozenset[int]
+    """Its own, and those of its engine."""
     has_cuda: bool = True
     """Whether it has loaded CUDA, without which it can't use a device."""
     engine_bytes: int | None = None
@@ -71,16 +73,18 @@ class Process:
     """Pids that are other processes' for certain."""
 
 
-def read_devices(driver: Driver, engine_bytes: int | None = None) -> GpuReading:
-    """Ask the driver now."""
+def read_devices(
+    driver: Driver, engine_bytes: int | None = None, others: frozenset[int] = frozenset()
+) -> GpuReading:
+    """Ask the driver now; ``others`` are the pids of the engine's own processes."""
     look = driver.look()
-    pid = os.getpid()
+    pids = others | {os.getpid()}
     listed = {one for device in look.devices for one in device.processes or ()}
     process = Process(
-        pid,
-        has_cuda=has_cuda(),
+        pids,
+        has_cuda=has_cuda() or any(map(is_cuda_of, others)),
         engine_bytes=engine_bytes,
-        neighbours=frozenset(one for one in listed - {pid} if Path(f"/proc/{one}").exists()),
+        neighbours=frozenset(one for one in listed - pids if Path(f"/proc/{one}").exists()),
     )
     return GpuReading(own_devices(look.devices, process), look.reason)
 
@@ -107,9 +111,17 @@ def has_cuda() -> bool:
     return True
 
 
+def is_cuda_of(pid: int) -> bool:
+    """Whether another process of ours has loaded it."""
+    try:
+        return b"/libcuda.so" in Path(f"/proc/{pid}/maps").read_bytes()
+    except OSError:
+        return False
+
+
 def own_devices(seen: Sequence[Seen], process: Process) -> tuple[Device, ...]:
     """Each device with what the process has of it."""
-    places = [one for one in seen if process.pid in (one.processes or ())]
+    places = [one for one in seen if process.pids & (one.processes or {}).keys()]
     return tuple(own_device(one, process, places or seen) for one in seen)
 
 
@@ -119,7 +131,7 @@ def own_device(seen: Seen, process: Process, places: Sequence[Seen]) -> Device:
     source: Source | None = None
     reason = why_unknown(seen, process, places)
     if reason is None:
-        own, source = (seen.processes or {})[process.pid], "process"
+        own, source = driver_s_figure(seen, process), "process"
     elif process.has_cuda and list(places) == [seen]:
         if process.engine_bytes:
             own, source = process.engine_bytes, "engine"
@@ -130,16 +142,22 @@ def own_device(seen: Seen, process: Process, places: Sequence[Seen]) -> Device:
     return Device(seen.uuid, seen.name, seen.total_bytes, seen.used_bytes, own, source, reason)
 
 
+def driver_s_figure(seen: Seen, process: Process) -> int | None:
+    """Bytes that the driver knows of; nothing where it lists none of its pids, or one without."""
+    figures = [size for pid, size in (seen.processes or {}).items() if pid in process.pids]
+    known = [size for size in figures if size is not None]
+    return sum(known) if known and len(known) == len(figures) else None
+
+
 def why_unknown(seen: Seen, process: Process, places: Sequence[Seen]) -> str | None:
     """Why the driver's figure for the process is not known; nothing where it is."""
-    listed = seen.processes or {}
-    if listed.get(process.pid) is not None:
+    if driver_s_figure(seen, process) is not None:
         return None
     if seen not in places:
         return NOT_HERE
     if not process.has_cuda:
         return NO_CUDA
-    if process.pid in listed:
+    if process.pids & (seen.processes or {}).keys():
         reason = NO_FIGURE
     elif seen.trouble:
         reason = f"The driver does not list processes: {seen.trouble}."
@@ -156,7 +174,7 @@ def has_to_itself(seen: Seen, process: Process) -> bool:
     """
     if seen.processes is None:
         return False
-    others = seen.processes.keys() - {process.pid}
-    if process.pid in seen.processes:
+    others = seen.processes.keys() - process.pids
+    if process.pids & seen.processes.keys():
         return not others
     return len(others) <= 1 and not others & process.neighbours

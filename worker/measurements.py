@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from voicemill.health import MEBIBYTE
 from voicemill.settings import MemoryLimit
+from worker.cached_memory import CachedMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,26 +29,6 @@ class MemoryUse:
             case "baseline":
                 allowed = limit.value * self.baseline
         return self.used / allowed if allowed else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class CachedMemory:
-    """Device memory that torch holds, in bytes."""
-
-    reserved: int
-    allocated: int
-    inactive_split: int = 0
-    """Free pieces of blocks that are partly in use."""
-    failed_while_free: bool = False
-    """True once an allocation failed though as much was free."""
-    is_emptied: bool = True
-    """Whether the cache was emptied since it was last used; else much of it may be of use."""
-
-    @property
-    def wasted(self) -> int:
-        """Held and of no use."""
-        kept = self.reserved - self.allocated if self.is_emptied else 0
-        return max(kept, self.inactive_split)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,15 +1,22 @@
-"""Host memory of this process and of what it may use."""
+"""Host memory of processes and of what they may use."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
 
 import psutil
 
 from worker.cgroup import memory_groups
 
 
-def resident_bytes() -> int:
-    """Resident set of this process."""
-    return int(psutil.Process().memory_info().rss)
+def resident_bytes(others: Iterable[int] = ()) -> int:
+    """Resident sets of this process and of others that are its own, as far as they still run."""
+    whole = int(psutil.Process().memory_info().rss)
+    for pid in others:
+        with suppress(psutil.NoSuchProcess):
+            whole += int(psutil.Process(pid).memory_info().rss)
+    return whole
 
 
 def allowed_bytes() -> int:

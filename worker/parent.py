@@ -48,6 +48,7 @@ from worker.namesake import born_at, claim_name, this_machine
 from worker.patience import patiently
 from worker.recycle import Policy
 from worker.release import release, release_all
+from worker.remote.interpreter import refuse_unfit
 from worker.room import Room
 from worker.watch import Finding, Watch
 
@@ -85,6 +86,8 @@ class Parent:
         self._failed_loads = 0
         self._timed_out: set[int] = set()
         self._warmups: dict[int, float] = {}
+        self._others: dict[int, frozenset[int]] = {}
+        """Pids of the engines' own processes, by that of the child."""
         self._processes: list[ProcessRecord] = []
         self._recycles: deque[RecycleRecord] = deque(maxlen=RECYCLES_KEPT)
         self._failures: dict[int, str] = {}
@@ -97,9 +100,12 @@ class Parent:
     def start(self) -> None:
         """Take the node name, release what an earlier process of it held, say that we live.
 
-        Raises ``SettingsError`` while such a process lives, and for a policy that is none.
+        Raises ``SettingsError`` while such a process lives, for a policy that is none, and for an
+        engine's Python that can't be used.
         """
         Policy.from_settings(self._settings)
+        if self._settings.engine_python is not None:
+            refuse_unfit(self._settings.engine_python)
         try:
             patiently(STORE_PATIENCE_SECONDS, self._keep_name)
         except (StoreUnavailableError, StoreRefusedError) as error:
@@ -159,9 +165,10 @@ class Parent:
         """Slots from ``first`` on are no more."""
         self._failures = {slot: one for slot, one in self._failures.items() if slot < first}
 
-    def child_warm(self, pid: int, seconds: float) -> None:
-        """How long a child's engine took to load and to speak."""
+    def child_warm(self, pid: int, seconds: float, others: frozenset[int]) -> None:
+        """How long a child's engine took to load and to speak, and in what processes it is."""
         self._warmups[pid] = seconds
+        self._others[pid] = others
 
     def child_gone(self, pid: int, slot: int, exit_code: int | None) -> None:
         """A child's process ended; what it held goes to others at once."""
@@ -178,7 +185,8 @@ class Parent:
         release(self._store, self._settings, child_id(self.node, os.getpid(), pid), error)
         self._warmups.pop(pid, None)
         self._early.pop(pid, None)
-        self.devices.departed(pid, slot)
+        for one in (pid, *self._others.pop(pid, ())):
+            self.devices.departed(one, slot)
 
     def child_asks(self, pid: int, wish: Wish) -> None:
         """A child should be replaced; soon after its start that is told while it has to wait."""

@@ -56,7 +56,8 @@ class ChildProcess(asynpool.Worker):
     def on_loop_start(self, pid: int) -> None:
         """The child is ready; tell how long its engine took, then Celery's own word."""
         theirs: Any = self
-        theirs.outq.put((WARM, (pid, process.current_child().warmup_seconds)))
+        child = process.current_child()
+        theirs.outq.put((WARM, (pid, child.warmup_seconds, child.others)))
         super().on_loop_start(pid)
 
     def _make_child_methods(self, *args: Any, **kwargs: Any) -> None:

@@ -8,7 +8,8 @@ from enum import StrEnum
 
 from voicemill.health import MEBIBYTE
 from voicemill.settings import MemoryLimit, Settings
-from worker.measurements import CachedMemory, Measurements, MemoryUse
+from worker.cached_memory import CachedMemory
+from worker.measurements import Measurements, MemoryUse
 from worker.schedule import Schedule
 
 MOST_JITTER = 0.1

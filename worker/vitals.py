@@ -9,10 +9,17 @@ from dataclasses import dataclass, field
 from voicemill.errors import OutOfMemoryError, VoicemillError
 from voicemill.settings import Settings
 from worker import gpu, memory
-from worker.engines.base import CachesDeviceMemory, Engine, ReportsDeviceMemory, SparesMemory
+from worker.cached_memory import CachedMemory
+from worker.engines.base import (
+    CachesDeviceMemory,
+    Engine,
+    HasProcesses,
+    ReportsDeviceMemory,
+    SparesMemory,
+)
 from worker.environment import visible_devices
 from worker.handover import Footprint
-from worker.measurements import CachedMemory, Measurements, MemoryUse
+from worker.measurements import Measurements, MemoryUse
 from worker.nvml import Driver
 from worker.pace import Pace
 
@@ -67,7 +74,22 @@ class Vitals:
         self._driver = Driver(visible_devices())
         self._gpu_baseline: gpu.Baseline = {}
         self.gpu = self._look_at_devices()
-        self.rss = self.rss_baseline = memory.resident_bytes()
+        self.rss = self.rss_baseline = self.resident_bytes()
+
+    def resident_bytes(self) -> int:
+        """Host memory of this process and of the engine's own ones, now."""
+        return memory.resident_bytes(self.others())
+
+    @property
+    def has_lost_engine(self) -> bool:
+        """Whether the process that the engine worked in is gone."""
+        engine = self._engine
+        return isinstance(engine, HasProcesses) and engine.is_lost()
+
+    def others(self) -> frozenset[int]:
+        """Pids of the engine's own processes."""
+        engine = self._engine
+        return engine.pids() if isinstance(engine, HasProcesses) else frozenset()
 
     @property
     def age_seconds(self) -> float:
@@ -114,13 +136,13 @@ class Vitals:
         if time.monotonic() - self._looked_at < self._pause:
             return
         self._looked_at = time.monotonic()
-        self.rss = memory.resident_bytes()
+        self.rss = self.resident_bytes()
         self.gpu = self._look_at_devices()
 
     def _look_at_devices(self) -> gpu.GpuReading:
         engine = self._engine
         own = engine.device_bytes() if isinstance(engine, ReportsDeviceMemory) else None
-        return gpu.read_devices(self._driver, own)
+        return gpu.read_devices(self._driver, own, self.others())
 
     def _is_short_of_memory(self) -> bool:
         engine = self._engine

@@ -14,7 +14,7 @@ from flask.testing import FlaskClient
 from api.openapi import SHOWN_METHODS, UNDESCRIBED, path_of
 from api.requests import JobCreate, JobInput
 from voicemill import __version__
-from voicemill.jobs import RESPONSE_FORMATS
+from voicemill.formats import RESPONSE_FORMATS
 
 
 @pytest.fixture

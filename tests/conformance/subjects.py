@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from tests.pythons import VERSIONS, venv
 from tests.worker.cosyvoice_world import World
 from tests.worker.tiny_vits import make_tiny_vits
+from worker.engines import load_engine
+from worker.engines.base import Engine
+from worker.remote.engine import RemoteEngine
 
 TEXTS = ("Hello there.", "The second one is a good deal longer.", "Short.", "The last of four.")
 SHORT_TEXTS = ("Hi.", "Hello.", "Good day.")
 """What is said over and over to see what stays behind."""
+
+
+OURS = "ours"
+"""This very Python, in a process of its own."""
 
 
 def no_options(_folder: Path) -> Mapping[str, Any]:
@@ -43,6 +52,30 @@ class Subject:
     """It is run by `make test`; the others by `make test-all`."""
     is_probed_quickly: bool = False
     """In a process of its own, too."""
+    version: str | None = None
+    """Of another Python that it runs in, in a process of its own; or ``OURS``."""
+
+    @property
+    def id(self) -> str:
+        """Its name in a test's id."""
+        return self.name if self.version is None else f"{self.name}-in-{self.version}"
+
+    @property
+    def is_of_this_python(self) -> bool:
+        """Whether it has the packages of this process."""
+        return self.version in (None, OURS)
+
+    def python(self, cache: Path) -> Path:
+        """The interpreter that it runs in."""
+        if self.is_of_this_python or self.version is None:
+            return Path(sys.executable)
+        return venv(self.version, "numpy", *PACKAGES[self.name], cache=cache)
+
+    def engine(self, cache: Path) -> Engine:
+        """A new one, with nothing loaded yet."""
+        if self.version is None:
+            return load_engine(self.name)
+        return RemoteEngine(self.name, self.python(cache))
 
 
 def tiny_vits(folder: Path) -> Mapping[str, Any]:
@@ -72,7 +105,9 @@ def cosyvoice_stand_in(folder: Path) -> Mapping[str, Any]:
     return world.options()
 
 
-SUBJECTS = (
+PACKAGES: Mapping[str, Sequence[str]] = {"tone": (), "hibari": ("hibari-tts[fast]>=0.2,<0.3",)}
+"""What an engine needs in another Python, beside numpy."""
+OF_THIS = (
     Subject("cosyvoice", cosyvoice_stand_in, unsayable="zerotokens", is_quick=True),
     Subject("hibari", unsayable="\u4f60\u597d", is_quick=True),
     Subject("tone", unsayable="{tone:fail}", is_quick=True, is_probed_quickly=True),
@@ -91,3 +126,10 @@ SUBJECTS = (
         short_texts=("Hi.", "Yes."),
     ),
 )
+IN_ANOTHER_PYTHON = tuple(
+    replace(one, version=version, is_quick=False, is_probed_quickly=False)
+    for one in OF_THIS
+    if one.name in PACKAGES
+    for version in (OURS, *VERSIONS)
+)
+SUBJECTS = (*OF_THIS, *IN_ANOTHER_PYTHON)

@@ -25,7 +25,6 @@ from voicemill.errors import SettingsError, SynthesisError
 from voicemill.options import Option
 from voicemill.voices import Capabilities
 from worker import audio
-from worker.engines import load_engine
 from worker.engines.base import Engine, Samples, Segment, SynthesisOptions
 
 pytestmark = pytest.mark.timeout(300)
@@ -114,7 +113,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         named = [
             pytest.param(
                 one,
-                id=one.name,
+                id=one.id,
                 marks=()
                 if (one.is_probed_quickly if is_probed else one.is_quick)
                 else pytest.mark.full,
@@ -130,17 +129,26 @@ def options(subject: Subject, tmp_path_factory: pytest.TempPathFactory) -> Mappi
     return subject.options(tmp_path_factory.mktemp(subject.name))
 
 
+@pytest.fixture(scope="session")
+def pythons(pytestconfig: pytest.Config) -> Path:
+    """Where virtual environments of other Pythons are kept."""
+    return pytestconfig.cache.mkdir("pythons")
+
+
 @pytest.fixture(scope="module")
-def loaded(subject: Subject, options: Mapping[str, Any]) -> Iterator[Loaded]:
-    """The engine, in this process."""
-    engine = load_engine(subject.name)
+def loaded(subject: Subject, options: Mapping[str, Any], pythons: Path) -> Iterator[Loaded]:
+    """The engine, in this process or in that of another Python."""
+    engine = subject.engine(pythons)
     yield Loaded(subject, engine, engine.load(options), options)
     engine.unload()
 
 
 @pytest.fixture(scope="module")
 def report(
-    subject: Subject, options: Mapping[str, Any], tmp_path_factory: pytest.TempPathFactory
+    subject: Subject,
+    options: Mapping[str, Any],
+    pythons: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Any]:
     """What the engine does to a process of its own, without a network."""
     folder = tmp_path_factory.mktemp(f"{subject.name}-probe")
@@ -155,14 +163,16 @@ def report(
         "most_seconds": MOST_SECONDS,
     }
     (folder / "request").write_text(json.dumps(asked))
+    path = [str(ROOT), *(sys.path if subject.is_of_this_python else ())]
+    python = subject.python(pythons)
     done = subprocess.run(
-        [sys.executable, "-m", "tests.conformance.probe", folder / "request", folder / "report"],
+        [python, "-m", "tests.conformance.probe", folder / "request", folder / "report"],
         capture_output=True,
         text=True,
         check=False,
         timeout=280,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
     )
     assert done.returncode == 0, f"ended by {done.returncode}\n{done.stderr}"
     told: dict[str, Any] = json.loads((folder / "report").read_text())
@@ -186,10 +196,10 @@ def test_it_declares_what_can_be_true(loaded: Loaded) -> None:
     assert Capabilities.from_record(json.loads(json.dumps(able.to_record()))) == able
 
 
-def test_an_option_that_it_does_not_know_stops_the_loading(loaded: Loaded) -> None:
+def test_an_option_that_it_does_not_know_stops_the_loading(loaded: Loaded, pythons: Path) -> None:
     wrong = {**loaded.options, "no_such_option": 1}
     with pytest.raises(SettingsError, match="no_such_option"):
-        load_engine(loaded.subject.name).load(wrong)
+        loaded.subject.engine(pythons).load(wrong)
 
 
 def test_a_named_option_that_it_does_not_declare_is_refused(loaded: Loaded) -> None:

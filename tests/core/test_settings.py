@@ -49,6 +49,7 @@ BAD: dict[Callable[[str], Any], list[str]] = {
     module.parse_share: ["30", "0%", "101%", "30 %", "-5%", "half"],
     module.parse_factor: ["1", "0.5", "inf", "nan", "1.5x"],
     module.parse_optional_text: [],
+    module.parse_optional_program: ["python3", "bin/python", "~no-such-user-anywhere/python"],
     module.parse_switch: ["yes", "true", "2", "ON!"],
     module.parse_options: ["[]", "null", "3", "{", "load_seconds=3"],
     module.parse_log_level: ["loud", "10"],
@@ -79,6 +80,7 @@ GOOD: dict[Callable[[str], Any], st.SearchStrategy[str]] = {
     | decimals.filter(lambda number: 0 < number <= 100).map(lambda number: f"{number}%"),
     module.parse_factor: off | decimals.filter(lambda number: number > 1).map(str),
     module.parse_optional_text: words | off,
+    module.parse_optional_program: off | words.map(lambda text: f"/srv/{text}"),
     module.parse_switch: st.sampled_from(["on", "1", "off", "0"]),
     module.parse_options: st.dictionaries(
         words, st.none() | st.booleans() | st.integers() | st.text(max_size=9), max_size=3
@@ -232,3 +234,12 @@ def test_audio_may_be_kept_for_ever_and_celery_s_results_never_are(
         check=True,
     )
     assert int(found.stdout) == results
+
+
+def test_the_python_of_an_engine_is_the_one_of_its_virtual_environment(tmp_path: Path) -> None:
+    """Its ``python`` is a link to another, which knows nothing of the packages there."""
+    python = tmp_path / "python"
+    python.symlink_to(sys.executable)
+    found = Settings.from_env({"VOICEMILL_ENGINE_PYTHON": str(python)})
+    assert found.engine_python == python
+    assert Settings.from_env(found.to_env()).engine_python == python

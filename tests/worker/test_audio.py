@@ -10,7 +10,7 @@ import pytest
 import soundfile
 
 from voicemill.errors import InvalidAudioError, SilentAudioError
-from voicemill.jobs import RESPONSE_FORMATS
+from voicemill.formats import RESPONSE_FORMATS
 from worker import audio
 from worker.engines.base import Samples
 

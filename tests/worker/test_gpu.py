@@ -301,7 +301,7 @@ devices = st.builds(
 fleets = st.lists(devices, max_size=4, unique_by=lambda one: one.uuid)
 processes = st.builds(
     Process,
-    pid=st.just(US),
+    pids=st.just(frozenset({US})),
     has_cuda=st.booleans(),
     engine_bytes=st.none() | sizes,
     neighbours=st.frozensets(st.integers(2, 4)),
@@ -355,7 +355,7 @@ def test_a_figure_is_held_against_the_first_of_its_own_source() -> None:
 
     def uses(engine_bytes: int | None, *listed: dict[int, int | None]) -> list[tuple[int, int]]:
         seen = [Seen(f"GPU-{n}", "GPU", 100, 50, one) for n, one in enumerate(listed)]
-        devices = own_devices(seen, Process(US, engine_bytes=engine_bytes))
+        devices = own_devices(seen, Process(frozenset({US}), engine_bytes=engine_bytes))
         found = gpu.memory_uses(gpu.GpuReading(devices), baseline)
         assert {use.total for use in found} <= {100}
         return [(use.used, use.baseline) for use in found]
@@ -368,7 +368,41 @@ def test_a_figure_is_held_against_the_first_of_its_own_source() -> None:
     assert uses(None, {US: 25}, {}) == [(25, 20)]
 
 
+@pytest.mark.parametrize(
+    ("listed", "own", "reason"),
+    [
+        ({US: 20, 2: 5, 3: 7}, 25, None),
+        ({2: 5, 3: 7}, 5, None),
+        ({US: 20, 2: None, 3: 7}, None, f"{gpu.NO_FIGURE} {gpu.SHARED}"),
+        ({3: 7}, None, f"{gpu.NOT_LISTED} {gpu.SHARED}"),
+    ],
+)
+def test_what_all_processes_of_a_child_hold_is_its_own(
+    listed: dict[int, int | None], own: int | None, reason: str | None
+) -> None:
+    process = Process(frozenset({US, 2}), neighbours=frozenset({3}))
+    (device,) = own_devices([Seen("GPU-a", "GPU", 100, 50, listed)], process)
+    assert (device.own_bytes, device.reason) == (own, reason)
+
+
+def test_a_device_that_only_processes_of_the_child_are_on_is_its_own() -> None:
+    process = Process(frozenset({US, 2}))
+    (device,) = own_devices([Seen("GPU-a", "GPU", 100, 50, {US: None, 2: None})], process)
+    assert (device.own_bytes, device.measured_by) == (50, "device")
+
+
+def test_another_process_of_the_child_is_asked_for_cuda_by_what_it_has_mapped(
+    stub_driver: StubDriver,
+) -> None:
+    stub_driver.add_gpu()
+    with stub_driver.probe() as other:
+        assert not gpu.is_cuda_of(other.pid)
+        other.take(1)
+        assert gpu.is_cuda_of(other.pid)
+    assert not gpu.is_cuda_of(other.pid)
+
+
 def test_the_record_is_json() -> None:
-    seen = Seen("GPU-a", "GPU", 100, 50, {US: 20})
-    record: dict[str, Any] = gpu.GpuReading(own_devices([seen], Process(US))).to_record()
+    seen, process = Seen("GPU-a", "GPU", 100, 50, {US: 20}), Process(frozenset({US}))
+    record: dict[str, Any] = gpu.GpuReading(own_devices([seen], process)).to_record()
     assert json.loads(json.dumps(record)) == record

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from voicemill.errors import SettingsError
 from voicemill.health import MEBIBYTE
 from voicemill.settings import MemoryLimit, Settings
-from worker.measurements import CachedMemory, Measurements, MemoryUse
+from worker.cached_memory import CachedMemory
+from worker.measurements import Measurements, MemoryUse
 from worker.recycle import (
     NEEDS_A_LIFE,
     ROT,

@@ -171,6 +171,7 @@ def test_only_what_was_spoken_badly_is_drawn_anew() -> None:
         "worker_lost",
         "synthesis_timeout",
         "output_failed",
+        "engine_lost",
         "storage_failed",
         "disk_full",
         "output_denied",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from voicemill.errors import EnginePoisonedError, OutOfMemoryError, SynthesisError
+from worker.cached_memory import CachedMemory
 from worker.engines.torch_memory import (
     cached_memory,
     context_bytes,
@@ -12,7 +13,6 @@ from worker.engines.torch_memory import (
     fault_of,
     named_faults,
 )
-from worker.measurements import CachedMemory
 
 MIB = 2**20
 OUT_OF_MEMORY = (

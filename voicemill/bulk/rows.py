@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from voicemill.errors import InputError, UnsupportedFeatureError
-from voicemill.jobs import RESPONSE_FORMATS, check_custom_id, check_text, default_custom_id
+from voicemill.formats import RESPONSE_FORMATS
+from voicemill.jobs import check_custom_id, check_text, default_custom_id
 
 DEFAULT_FORMAT = "wav"
 MIN_SPEED, MAX_SPEED = 0.25, 4.0

@@ -72,6 +72,7 @@ from voicemill.errors.store import (
     StoreUnavailableError,
 )
 from voicemill.errors.synthesis import (
+    EngineLostError,
     EnginePoisonedError,
     InvalidAudioError,
     OutOfMemoryError,
@@ -93,6 +94,7 @@ __all__ = [
     "DataRemovedError",
     "DiskFullError",
     "DuplicateCustomIdError",
+    "EngineLostError",
     "EnginePoisonedError",
     "Fault",
     "InputError",

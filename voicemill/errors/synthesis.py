@@ -32,6 +32,14 @@ class EnginePoisonedError(SynthesisError):
     title = "The engine's process is broken"
 
 
+class EngineLostError(EnginePoisonedError):
+    """The engine's own process died, or said what can't be understood; its child leaves."""
+
+    code = "engine_lost"
+    title = "The engine's process is gone"
+    redraws = False
+
+
 class UnsupportedCharactersError(SynthesisError):
     """The voice can't say any of the text."""
 

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from voicemill.errors import SettingsError, SynthesisError
-from voicemill.jobs import OptionValue
+from voicemill.options import OptionValue
 from voicemill.voices import Capabilities
-from worker.measurements import CachedMemory
+from worker.cached_memory import CachedMemory
 
 Samples = npt.NDArray[np.float32]
 
@@ -88,6 +88,17 @@ class CachesDeviceMemory(Protocol):
 
     def cached_memory(self) -> CachedMemory | None:
         """What its caching allocator holds of the device; nothing where it holds nothing."""
+
+
+@runtime_checkable
+class HasProcesses(Protocol):
+    """What an engine may offer beside: the processes that it works in, this one not among them."""
+
+    def pids(self) -> frozenset[int]:
+        """Those that run now."""
+
+    def is_lost(self) -> bool:
+        """Whether one has ended without which it can't go on."""
 
 
 def refusal(name: str, value: Any, remedy: str) -> SettingsError:

@@ -33,6 +33,7 @@ from voicemill.errors import (
     UnsupportedCharactersError,
 )
 from voicemill.voices import Capabilities
+from worker.cached_memory import CachedMemory
 from worker.engines import torch_memory
 from worker.engines.base import Samples, Segment, SynthesisOptions
 from worker.engines.cosy import instructions, prompts, texts
@@ -41,7 +42,6 @@ from worker.engines.cosy.prompts import Prompt
 from worker.engines.cosy.upstream import Upstream, open_model
 from worker.engines.cosy.watched import WatchedModel
 from worker.engines.torch_memory import named_faults
-from worker.measurements import CachedMemory
 
 logger = logging.getLogger(__name__)
 

@@ -48,6 +48,7 @@ import numpy as np
 
 from voicemill.errors import EnginePoisonedError, OutOfMemoryError, SynthesisError
 from voicemill.voices import Capabilities, Voice
+from worker.cached_memory import CachedMemory
 from worker.engines.base import (
     WARM_UP_CALLS,
     Samples,
@@ -57,7 +58,6 @@ from worker.engines.base import (
     refuse_unknown,
 )
 from worker.engines.cuda import CudaError, DeviceMemory
-from worker.measurements import CachedMemory
 
 SAMPLE_RATE_HZ = 24000
 AMPLITUDE = 0.5

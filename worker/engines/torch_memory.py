@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from voicemill.errors import EnginePoisonedError, OutOfMemoryError, SynthesisError
-from worker.measurements import CachedMemory
+from worker.cached_memory import CachedMemory
 
 OUT_OF_MEMORY = (
     "out of memory",

@@ -33,6 +33,7 @@ from transformers.utils.logging import disable_progress_bar
 from voicemill.errors import OutOfMemoryError, SynthesisError, UnsupportedCharactersError
 from voicemill.options import Option
 from voicemill.voices import Capabilities, Voice
+from worker.cached_memory import CachedMemory
 from worker.engines import torch_memory
 from worker.engines.base import Samples, Segment, SynthesisOptions, refusal
 from worker.engines.buckets import buckets
@@ -41,7 +42,6 @@ from worker.engines.padded import keep_lengths
 from worker.engines.torch_memory import fault_of, named_faults
 from worker.engines.torch_models import AUTOCASTS, ModelOptions, licence, revision
 from worker.environment import visible_devices
-from worker.measurements import CachedMemory
 from worker.nvml import Driver
 
 ONLY_VOICE = "default"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from voicemill.jobs import OptionValue
-from voicemill.options import Option
+from voicemill.options import Option, OptionValue
 
 SYSTEM = "You are a helpful assistant."
 END_OF_PROMPT = "<|endofprompt|>"
