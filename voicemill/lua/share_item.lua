@@ -5,7 +5,7 @@
 -- begun, or until it may be
 -- uses: items
 local job, task, index, first = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local KILLS = {worker_lost = true, synthesis_timeout = true, engine_poisoned = true}
+local KILLS = {worker_lost = true, synthesis_timeout = true, engine_poisoned = true, engine_lost = true}
 
 local function answer(which, state)
   local seconds = 0
