@@ -14,7 +14,12 @@ from pathlib import Path
 import pytest
 
 VERSIONS = ("3.10", "3.12", "3.13")
-WHERE = ("~/.pyenv/versions/{0}.*/bin/python", "~/.local/share/uv/python/cpython-{0}.*/bin/python3")
+BESIDE_OURS = f"{Path(sys.base_prefix).parent}/{{0}}.*/bin/python"
+WHERE = (
+    "~/.local/share/uv/python/cpython-{0}.*/bin/python3",
+    "~/.pyenv/versions/{0}.*/bin/python",
+    BESIDE_OURS,
+)
 
 
 def interpreter(version: str) -> Path:
