@@ -117,14 +117,18 @@ class ItemInput:
     """Index of the first item of its job that is to sound the same, if that is another one."""
     options: Mapping[str, OptionValue] = field(default_factory=dict)
     """Named options of the engine."""
+    voice_revision: str | None = None
+    """Of an enrolled voice, as it was when the job was submitted; nothing for an engine's own."""
 
     @property
     def batch_key(self) -> str:
         """Items of one job with equal keys may be synthesized together.
 
-        A store measures costs by it, so options add one of 256 marks and not their values.
+        A store measures costs by it, so options and enrolled voices add one of 256 marks each and
+        not their values.
         """
-        voice = f"{self.model}/{self.voice}"
+        name = self.voice if self.voice_revision is None else f"enrolled/{self.voice_revision[:2]}"
+        voice = f"{self.model}/{name}"
         if not self.options:
             return voice
         named = json.dumps(dict(self.options), sort_keys=True)

@@ -4,6 +4,7 @@
     ├── SettingsError            the start stops and names the variable
     ├── RequestError             what a client asked for
     ├── InputError               one field of what it sent, with a JSON pointer
+    │   └── PromptAudioInvalidError   the clip a voice is to be cloned from
     ├── StoreUnavailableError    Redis is away; StoreRefusedError: it takes no writes
     ├── SynthesisError           one item could not become audio
     │   └── StorageError         the output folder takes no audio, whatever the item
@@ -32,7 +33,6 @@ from voicemill.errors.inputs import (
     MissingFieldError,
     ModelNotFoundError,
     NoSpeakableTextError,
-    PromptAudioInvalidError,
     TextTooLongError,
     UnknownFieldError,
     UnsupportedFeatureError,
@@ -79,6 +79,20 @@ from voicemill.errors.synthesis import (
     UnsupportedCharactersError,
     WorkerLostError,
 )
+from voicemill.errors.voices import (
+    InvalidVoiceNameError,
+    NoSampleError,
+    PromptAudioInvalidError,
+    PromptClippedError,
+    PromptLengthError,
+    PromptNoisyError,
+    PromptSampleRateError,
+    PromptSilentError,
+    PromptTextImplausibleError,
+    PromptUndecodableError,
+    TooManyVoicesError,
+    VoiceExistsError,
+)
 
 __all__ = [
     "AccessDeniedError",
@@ -94,6 +108,7 @@ __all__ = [
     "InvalidCustomIdError",
     "InvalidInputError",
     "InvalidTextError",
+    "InvalidVoiceNameError",
     "ItemNotFoundError",
     "JobActiveError",
     "JobNotFoundError",
@@ -103,12 +118,20 @@ __all__ = [
     "ModelNotFoundError",
     "MountMissingError",
     "NoAudioError",
+    "NoSampleError",
     "NoSpeakableTextError",
     "NotReadyError",
     "OutOfMemoryError",
     "OutputError",
     "PayloadTooLargeError",
     "PromptAudioInvalidError",
+    "PromptClippedError",
+    "PromptLengthError",
+    "PromptNoisyError",
+    "PromptSampleRateError",
+    "PromptSilentError",
+    "PromptTextImplausibleError",
+    "PromptUndecodableError",
     "QueueFullError",
     "QuotaExceededError",
     "RangeNotSatisfiableError",
@@ -123,11 +146,13 @@ __all__ = [
     "SynthesisError",
     "SynthesisTimeoutError",
     "TextTooLongError",
+    "TooManyVoicesError",
     "UnauthorizedError",
     "UnknownFieldError",
     "UnsupportedCharactersError",
     "UnsupportedFeatureError",
     "UnsupportedMediaTypeError",
+    "VoiceExistsError",
     "VoiceNotFoundError",
     "VoicemillError",
     "WorkerLostError",

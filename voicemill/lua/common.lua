@@ -15,6 +15,10 @@ local function job_tasks_key(job) return P .. 'job:' .. job .. ':tasks' end
 local function task_key(task) return P .. 'task:' .. task end
 local function tenant_key(tenant) return P .. 'tenant:' .. tenant end
 local function use_key(tenant) return P .. 'use:' .. tenant end
+local function voices_key(tenant) return P .. 'voices:' .. tenant end
+local function voice_key(tenant, name) return P .. 'voice:' .. tenant .. ':' .. name end
+local function voice_jobs_key(tenant, name) return P .. 'voice_jobs:' .. tenant .. ':' .. name end
+local function upload_key(token) return P .. 'upload:' .. token end
 
 local function now()
   local time = redis.call('TIME')
@@ -25,6 +29,16 @@ local function stamp() return string.format('%.6f', now()) end
 
 local function measure(name, labels, by)
   redis.call('HINCRBYFLOAT', P .. 'metrics', name .. '|' .. labels, by)
+end
+
+local MOST_MEMORY = 0.9
+
+-- What is left is for the jobs there are. A Redis that takes no writes at all says so itself.
+local function is_short_of_memory()
+  local memory = redis.call('INFO', 'memory')
+  local used = tonumber(string.match(memory, 'used_memory:(%d+)'))
+  local most = tonumber(string.match(memory, 'maxmemory:(%d+)'))
+  return most > used and used > MOST_MEMORY * most
 end
 
 -- Fold one measurement of an engine, or of one of its voices, into the decaying sums that costs.py fits.

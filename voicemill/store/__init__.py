@@ -13,8 +13,18 @@ from voicemill.store.removal import RemovalStore
 from voicemill.store.replay import DeadLetter, ReplayStore
 from voicemill.store.tasks import AdmittedTask, Spoken, StartedTask, TaskStore
 from voicemill.store.tenants import TenantStore
+from voicemill.store.voices import VoiceStore, WaitingPrompt
 
-__all__ = ["AdmittedTask", "DeadLetter", "JobPage", "Join", "Spoken", "StartedTask", "Store"]
+__all__ = [
+    "AdmittedTask",
+    "DeadLetter",
+    "JobPage",
+    "Join",
+    "Spoken",
+    "StartedTask",
+    "Store",
+    "WaitingPrompt",
+]
 
 
 class Store(
@@ -23,6 +33,7 @@ class Store(
     FinalizingStore,
     FleetStore,
     TenantStore,
+    VoiceStore,
     RemovalStore,
     DurabilityStore,
 ):
