@@ -38,8 +38,9 @@ venv-all: .venv/full.stamp
 	touch $@
 
 # torch stands in no lock: which build is right depends on the machine. Here any one will do.
-.venv/full.stamp: .venv/venv.stamp requirements/full.txt
+.venv/full.stamp: .venv/venv.stamp requirements/full.txt requirements/gpl.txt
 	$(LOCKED) requirements/full.txt
+	$(LOCKED) requirements/gpl.txt
 	$(PIP) '$(TORCH)'
 	touch $@
 

@@ -165,6 +165,7 @@ class ModelBody(TypedDict):
     object: Literal["model"]
     revision: str
     voices: list[str]
+    voice_mixes: bool
     languages: list[str]
     sample_rate: int
     min_speed: float

@@ -193,6 +193,7 @@ def model_body(engine: Capabilities, *, live: bool) -> ModelBody:
         "object": "model",
         "revision": engine.model_revision,
         "voices": [voice.name for voice in engine.voices],
+        "voice_mixes": engine.voice_mixes,
         "languages": list(engine.languages),
         "sample_rate": engine.sample_rate,
         "min_speed": engine.min_speed,

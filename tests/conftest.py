@@ -65,6 +65,12 @@ def stub_driver(gpu_libraries: Path, tmp_path: Path) -> StubDriver:
     return StubDriver(gpu_libraries, folder)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Which engine the conformance suite is run for, where it is none of ours."""
+    parser.addoption("--engine", help="name of an engine, for tests/conformance")
+    parser.addoption("--engine-options", default="{}", help="its VOICEMILL_ENGINE_OPTIONS, JSON")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Tests never read the settings of whoever runs them."""
     for name in [name for name in os.environ if name.startswith("VOICEMILL_")]:

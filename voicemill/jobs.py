@@ -17,6 +17,8 @@ from voicemill.fairness import Standing
 SCHEMA = 1
 SPEAKABLE = re.compile(r"[^\W_]")
 """A letter or a number of any script."""
+VOICE_OF_MIX = re.compile(r"[^:+]+")
+"""The first of the voices that a name is made of."""
 CUSTOM_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 MEDIA_TYPES: Mapping[str, str] = {
     "wav": "audio/wav",
@@ -124,15 +126,15 @@ class ItemInput:
     def batch_key(self) -> str:
         """Items of one job with equal keys may be synthesized together.
 
-        A store measures costs by it, so options and enrolled voices add one of 256 marks each and
-        not their values.
+        A store measures costs by it, and there is no end to enrolled voices, mixes of voices and
+        values of options: these add one of 256 marks.
         """
-        name = self.voice if self.voice_revision is None else f"enrolled/{self.voice_revision[:2]}"
-        voice = f"{self.model}/{name}"
-        if not self.options:
-            return voice
-        named = json.dumps(dict(self.options), sort_keys=True)
-        return f"{voice}/{hashlib.sha256(named.encode()).hexdigest()[:2]}"
+        plain = VOICE_OF_MIX.match(self.voice)
+        voice = plain[0] if plain and self.voice_revision is None else ""
+        if voice == self.voice and not self.options:
+            return f"{self.model}/{voice}"
+        named = json.dumps([self.voice, self.voice_revision, dict(self.options)], sort_keys=True)
+        return f"{self.model}/{voice}/{hashlib.sha256(named.encode()).hexdigest()[:2]}"
 
     def to_record(self) -> dict[str, Any]:
         """The JSON object that the store keeps: what is not as it is by default."""

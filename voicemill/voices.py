@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from voicemill.errors import InputError, UnsupportedFeatureError, VoiceNotFoundError
@@ -14,6 +14,8 @@ HOW_TO_ENROL = (
     "Enrol one: scripts/enrol_voice.py enrol NAME CLIP.wav --text 'What is said in it.' "
     "--language en --consent 'Who agreed, and when.'"
 )
+PLUS, SHARE = "+", ":"
+LARGEST_SHARE = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class Capabilities:
     """Hz."""
     voices: tuple[Voice, ...]
     """The first one is the default."""
+    voice_mixes: bool = False
+    """It speaks as several of them at once: ``low:0.6+high:0.4``."""
     min_speed: float = 1.0
     max_speed: float = 1.0
     """Both 1.0: the engine has one speed."""
@@ -84,7 +88,13 @@ class Capabilities:
         return max(1, self.max_batch if self.best_batch is None else self.best_batch)
 
     def voice(self, name: str) -> Voice:
-        """The voice of this name; raises ``VoiceNotFoundError``."""
+        """The voice of this name, a mix among them; raises ``VoiceNotFoundError``.
+
+        A mix speaks the languages of its first part.
+        """
+        if self.voice_mixes and is_mix(name):
+            parts = [self.voice(part) for part in mixed(name)]
+            return replace(parts[0], name=name)
         for voice in self.voices:
             if voice.name == name:
                 return voice
@@ -175,6 +185,33 @@ class Capabilities:
         kept = {name: value for name, value in record.items() if name in known}
         tags = tuple(record.get("cloning_languages", ()))
         return cls(**{**kept, "voices": voices, "options": options, "cloning_languages": tags})
+
+
+def is_mix(name: str) -> bool:
+    """True for a name that is made of others, with their shares."""
+    return SHARE in name or PLUS in name
+
+
+def mixed(name: str) -> dict[str, float]:
+    """The share of each voice in a mix, 1 in all; of a plain name, that voice alone.
+
+    Raises ``VoiceNotFoundError`` for what is no mix: a share is a number over 0, 1 where none is
+    given, and each voice is named once.
+    """
+    shares: dict[str, float] = {}
+    for part in name.split(PLUS):
+        voice, _, told = part.strip().partition(SHARE)
+        try:
+            share = float(told or 1)
+        except ValueError:
+            share = 0.0
+        if not voice or voice in shares or not 0 < share <= LARGEST_SHARE:
+            raise VoiceNotFoundError(
+                f"The mix {name[:80]!r} can't be read: give voices and shares, as a:0.6+b:0.4."
+            )
+        shares[voice] = share
+    whole = sum(shares.values())
+    return {voice: share / whole for voice, share in shares.items()}
 
 
 def speaks(voice: Voice, language: str) -> bool:

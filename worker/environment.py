@@ -10,11 +10,19 @@ PARENT = "VOICEMILL_PARENT_PID"
 """Tells a child whose it is, so that it notices when it has been orphaned before it could ask."""
 CUDA_DEVICES = "CUDA_VISIBLE_DEVICES"
 TORCH_ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
+NO_TELEMETRY = {"ORT_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+"""Libraries under the engines tell their makers about each process, unless these say not to."""
 
 
 def visible_devices() -> str | None:
     """What CUDA was told that this process may use; nothing when it was told nothing."""
     return os.environ.get(CUDA_DEVICES)
+
+
+def forbid_telemetry() -> None:
+    """Have libraries that are loaded from now on call nobody, where nothing was said of it."""
+    for name, value in NO_TELEMETRY.items():
+        os.environ.setdefault(name, value)
 
 
 def parent_pid() -> int:

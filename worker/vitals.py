@@ -9,12 +9,15 @@ from dataclasses import dataclass, field
 from voicemill.errors import OutOfMemoryError, VoicemillError
 from voicemill.settings import Settings
 from worker import gpu, memory
-from worker.engines.base import CachesDeviceMemory, Engine, ReportsDeviceMemory
+from worker.engines.base import CachesDeviceMemory, Engine, ReportsDeviceMemory, SparesMemory
 from worker.environment import visible_devices
 from worker.handover import Footprint
 from worker.measurements import CachedMemory, Measurements, MemoryUse
 from worker.nvml import Driver
 from worker.pace import Pace
+
+FORGIVEN_MEMORY_FAILURES = 1
+"""Batches that may run out of memory and be halved; with one more, a fresh child is better."""
 
 
 @dataclass(slots=True)
@@ -102,7 +105,7 @@ class Vitals:
             slowdown=self.pace.slowdown,
             errors_in_a_row=self.tally.errors_in_a_row,
             poisoned=poisoned,
-            out_of_memory=self.tally.out_of_memory,
+            out_of_memory=self.tally.out_of_memory or self._is_short_of_memory(),
             requested=requested,
             model_is_wanted=model_is_wanted,
         )
@@ -118,6 +121,11 @@ class Vitals:
         engine = self._engine
         own = engine.device_bytes() if isinstance(engine, ReportsDeviceMemory) else None
         return gpu.read_devices(self._driver, own)
+
+    def _is_short_of_memory(self) -> bool:
+        engine = self._engine
+        failures = engine.memory_failures() if isinstance(engine, SparesMemory) else 0
+        return failures > FORGIVEN_MEMORY_FAILURES
 
     def _cached_memory(self) -> CachedMemory | None:
         engine = self._engine

@@ -49,7 +49,7 @@ def test_the_locks_are_those_the_makefile_and_the_images_use() -> None:
     names = {lock.name for lock in LOCKS}
 
     assert names == {
-        *("pip.txt", "venv.txt", "full.txt"),
+        *("pip.txt", "venv.txt", "full.txt", "gpl.txt"),
         *("api.txt", "worker.txt", "worker-gpu.txt", "flower.txt"),
     }
 
@@ -78,7 +78,9 @@ def test_a_lock_agrees_with_the_one_the_tests_run_on(lock: Path) -> None:
     tested = versions(ROOT / "requirements/full.txt")
 
     assert {
-        name: found for name, found in versions(lock).items() if not found <= tested[name]
+        name: found
+        for name, found in versions(lock).items()
+        if not found <= tested.get(name, found)
     } == {}
 
 
@@ -95,6 +97,7 @@ def test_a_lock_agrees_with_the_one_the_tests_run_on(lock: Path) -> None:
             ["server", "api", "worker", "hibari", "embedded", "flower", "transformers"],
             ["test", "lint", "recognition", "maintain"],
         ),
+        ("gpl.txt", ["piper", "kokoro"], ["voices"]),
         ("api.txt", ["server", "api"], []),
         ("worker.txt", ["server", "worker", "hibari"], []),
         ("worker-gpu.txt", ["server", "worker", "transformers"], []),
@@ -123,6 +126,13 @@ def test_the_api_image_gets_no_engine_and_the_worker_image_no_web_server() -> No
         not {"numpy", "onnxruntime", "soundfile"} & versions(ROOT / "requirements/api.txt").keys()
     )
     assert not {"flask", "gunicorn"} & versions(ROOT / "requirements/worker.txt").keys()
+
+
+def test_what_is_under_the_gpl_is_in_a_lock_of_its_own() -> None:
+    known = {"piper-tts", "kokoro-onnx", "phonemizer", "espeakng-loader"}
+    found = {lock.name: known & versions(lock).keys() for lock in LOCKS}
+    assert found.pop("gpl.txt") == known
+    assert set().union(*found.values()) == set()
 
 
 def test_the_flower_image_gets_none_of_the_worker_s_own_packages() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,25 @@ def refuse(event, args):
 sys.addaudithook(refuse)
 from worker.engines.transformers import TransformersEngine
 TransformersEngine().load({"model_path": sys.argv[1], "device": "cpu"})
+"""
+
+
+FROM_THE_CACHE = """
+import sys
+
+def refuse(event, args):
+    if event in ("socket.connect", "socket.getaddrinfo"):
+        raise RuntimeError(event)
+
+sys.addaudithook(refuse)
+from voicemill.errors import SettingsError
+from worker.engines.transformers import TransformersEngine
+able = TransformersEngine().load({"model_path": "ann/tiny", "device": "cpu"})
+print(able.model_licence, able.voices[0].licence)
+try:
+    TransformersEngine().load({"model_path": "ann/absent", "device": "cpu"})
+except SettingsError as error:
+    print(error.message.replace("\\n", " "))
 """
 
 
@@ -142,6 +162,88 @@ def test_one_thread_computes_on_the_cpu(folder: Path) -> None:
     assert torch.get_num_threads() == 1
 
 
+def test_segments_of_one_call_are_put_into_batches_of_like_length(folder: Path) -> None:
+    engine, able = load(folder, max_batch=2, window=6)
+    assert able.max_batch == 6
+    shapes: list[tuple[int, ...]] = []
+    engine._model.register_forward_pre_hook(
+        lambda _model, _given, named: shapes.append(tuple(named["input_ids"].shape)),
+        with_kwargs=True,
+    )
+    texts = ["a" * length for length in (9, 90, 10, 91, 8, 92)]
+    spoken = speak(engine, *texts)
+    # A blank stands before and behind each letter.
+    assert shapes == [(2, 19), (1, 21), (2, 183), (1, 185)]
+    alone = [len(speak(engine, text)[0]) for text in texts]
+    assert [len(samples) for samples in spoken] == alone
+
+
+def test_where_memory_runs_out_a_batch_is_halved_and_the_next_one_starts_small(
+    folder: Path,
+) -> None:
+    engine, _ = load(folder)
+    sizes: list[int] = []
+
+    def refuse_many(_model: Any, _given: Any, named: dict[str, Any]) -> None:
+        sizes.append(named["input_ids"].shape[0])
+        if sizes[-1] > 2:
+            torch.empty(10**15)
+
+    engine._model.register_forward_pre_hook(refuse_many, with_kwargs=True)
+    texts = ["hello"] * 7
+    assert [len(samples) for samples in speak(engine, *texts)] == [
+        len(speak(engine, "hello")[0])
+    ] * 7
+    assert sizes[:-1] == [7, 4, 2, 2, 3, 2, 1]
+    assert engine.memory_failures() == 3
+    sizes.clear()
+    speak(engine, *texts)
+    assert sizes == [2, 2, 2, 1]
+    assert engine.memory_failures() == 3
+
+
+def test_a_model_of_the_hub_is_taken_from_the_cache_and_from_nowhere_else(
+    folder: Path, tmp_path: Path
+) -> None:
+    snapshot = tmp_path / "hub" / "models--ann--tiny" / "snapshots" / ("a" * 40)
+    shutil.copytree(folder, snapshot)
+    (snapshot / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n# Tiny\n")
+    refs = snapshot.parents[1] / "refs"
+    refs.mkdir()
+    (refs / "main").write_text("a" * 40)
+    done = subprocess.run(
+        [sys.executable, "-c", FROM_THE_CACHE],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+        cwd=ROOT,
+        env={"HF_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    named, refused = done.stdout.splitlines()
+    assert named == "cc-by-nc-4.0 cc-by-nc-4.0"
+    assert refused.startswith("VOICEMILL_ENGINE_OPTIONS: model_path='ann/absent' can't be used")
+
+
+def test_less_precision_is_another_sound_of_the_same_length(folder: Path) -> None:
+    still = {"noise_scale": 0, "noise_scale_duration": 0}
+    plain = speak(load(folder)[0], TEXTS[1], named=still)[0]
+    rough = speak(load(folder, autocast="bfloat16")[0], TEXTS[1], named=still)[0]
+    audio.check(rough)
+    assert len(rough) == pytest.approx(len(plain), rel=0.1)
+    assert not np.array_equal(rough, plain)
+
+
+def test_named_options_change_the_sound_and_do_not_stick(folder: Path) -> None:
+    engine, _ = load(folder)
+    plain, still, again = (
+        speak(engine, TEXTS[0], seed=3, named=named)[0] for named in ({}, {"noise_scale": 0}, {})
+    )
+    assert np.array_equal(plain, again)
+    assert not np.array_equal(plain, still)
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -151,6 +253,8 @@ def test_one_thread_computes_on_the_cpu(folder: Path) -> None:
         ({"model_path": "empty", "batch": 3}, "batch"),
         ({"model_path": "model", "threads": 0}, "threads"),
         ({"model_path": "model", "max_batch": "8"}, "max_batch"),
+        ({"model_path": "model", "compile": 1}, "compile"),
+        ({"model_path": "model", "autocast": "float64"}, "autocast"),
     ],
 )
 def test_an_option_that_can_not_be_used_is_named(

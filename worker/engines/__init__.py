@@ -7,16 +7,19 @@ from importlib.metadata import EntryPoint, entry_points
 
 from voicemill.errors import SettingsError
 from worker.engines.base import Engine
+from worker.environment import forbid_telemetry
 
 ENTRY_POINTS = "voicemill.engines"
 """The entry point group by which other packages offer engines: ``name = "module:Class"``."""
 
 BUILT_IN = {
     "hibari": "worker.engines.hibari:HibariEngine",
+    "kokoro": "worker.engines.kokoro:KokoroEngine",
+    "piper": "worker.engines.piper:PiperEngine",
     "tone": "worker.engines.tone:ToneEngine",
     "transformers": "worker.engines.transformers:TransformersEngine",
 }
-EXTRAS = {"hibari": "hibari", "transformers": "torch"}
+EXTRAS = {"hibari": "hibari", "kokoro": "kokoro", "piper": "piper", "transformers": "torch"}
 """Where a built-in engine needs packages of its own: the extra that brings them."""
 
 
@@ -33,6 +36,7 @@ def load_engine(name: str) -> Engine:
         raise SettingsError(
             f"There is no engine {name!r}; set VOICEMILL_ENGINE to one of: {names}."
         )
+    forbid_telemetry()
     module, _, attribute = offered[name].value.partition(":")
     try:
         engine: Engine = getattr(import_module(module), attribute)()

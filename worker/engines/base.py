@@ -76,6 +76,14 @@ class ReportsDeviceMemory(Protocol):
 
 
 @runtime_checkable
+class SparesMemory(Protocol):
+    """What an engine may offer beside: that it went on where memory ran out, in smaller batches."""
+
+    def memory_failures(self) -> int:
+        """How many times it had to, since it was loaded."""
+
+
+@runtime_checkable
 class CachesDeviceMemory(Protocol):
     """What an engine may offer beside: how well its allocator uses what it holds."""
 

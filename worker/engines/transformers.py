@@ -1,21 +1,28 @@
-"""VITS and MMS models from a local folder, by ``transformers`` and torch, on CPU or CUDA.
+"""VITS and MMS models by ``transformers`` and torch, on CPU or CUDA.
 
 Options:
 
-``model_path``         folder with the model and its tokenizer (needed; nothing is downloaded)
-``device``             ``cpu``, ``cuda``, ``cuda:1`` …; by default CUDA where there is one
-``threads``            torch threads on the CPU; 1 by default, since each core has its own child
-``max_batch``          segments of one padded batch; 8 by default
-``language``           BCP 47 tag of what the model speaks; by default what its tokenizer says
+``model_path``      folder with the model and its tokenizer, or the name of one that is in the
+                    user's hub cache (needed)
+``allow_download``  true: a model that is not in the cache is fetched
+``device``          ``cpu``, ``cuda``, ``cuda:1`` …; by default CUDA where there is one, which is
+                    the device of the child's slot
+``threads``         torch threads on the CPU; 1 by default, since each core has its own child
+``max_batch``       segments of one padded batch; 8 by default
+``window``          segments of one call, sorted by length and cut into such batches; by default
+                    four batches on CUDA, one on the CPU
+``autocast``        ``float16`` or ``bfloat16``: compute with less precision
+``compile``         true: have ``torch.compile`` make the vocoder faster, for a slower start
+``language``        BCP 47 tag of what the model speaks; by default what its tokenizer says
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+import gc
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,103 +31,78 @@ from transformers import VitsModel, VitsTokenizer
 from transformers.utils.logging import disable_progress_bar
 
 from voicemill.errors import OutOfMemoryError, SynthesisError, UnsupportedCharactersError
+from voicemill.options import Option
 from voicemill.voices import Capabilities, Voice
 from worker.engines import torch_memory
-from worker.engines.base import Samples, Segment, SynthesisOptions, refusal, refuse_unknown
+from worker.engines.base import Samples, Segment, SynthesisOptions, refusal
+from worker.engines.buckets import buckets
 from worker.engines.letters import in_sayable_letters
+from worker.engines.padded import keep_lengths
 from worker.engines.torch_memory import fault_of, named_faults
+from worker.engines.torch_models import AUTOCASTS, ModelOptions, licence, revision
 from worker.environment import visible_devices
 from worker.measurements import CachedMemory
 from worker.nvml import Driver
 
-FILES = ("config.json", "vocab.json")
 ONLY_VOICE = "default"
 SPEAKER = "speaker-"
 UNDETERMINED = "und"
-
-
-@dataclass(frozen=True, slots=True)
-class ModelOptions:
-    """What to load, and onto what; see the module."""
-
-    model_path: Path
-    device: str
-    threads: int = 1
-    max_batch: int = 8
-    language: str | None = None
-
-    @classmethod
-    def read(cls, options: Mapping[str, Any]) -> ModelOptions:
-        """Raises ``SettingsError`` naming the option that can't be used."""
-        refuse_unknown("transformers", options, [one.name for one in fields(cls)])
-        path = options.get("model_path")
-        if not isinstance(path, str) or not all((Path(path) / one).is_file() for one in FILES):
-            raise refusal(
-                "model_path", path, f"a folder with a VITS model, {' and '.join(FILES)} in it"
-            )
-        for name in ("threads", "max_batch"):
-            count = options.get(name, 1)
-            if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-                raise refusal(name, count, "a whole number of 1 or more")
-        device = options.get("device") or ("cuda" if torch.cuda.is_available() else "cpu")
-        return cls(**{**options, "model_path": Path(path), "device": device})
+NOISES = (
+    Option("noise_scale", "number", "How much chance is in the sound.", (), 0, 2),
+    Option("noise_scale_duration", "number", "How much chance is in the lengths.", (), 0, 2),
+)
 
 
 class TransformersEngine:
-    """Segments in padded batches. Speech is drawn at random, unless it is given a seed.
+    """Segments in padded batches of like length. Speech is drawn at random, unless it has a seed.
 
     A segment with a seed is synthesized alone, so that its neighbours don't change it.
     """
 
     _model: Any
     _tokenizer: Any
+    _chosen: ModelOptions
     _on_cuda = False
     _context_bytes = 0
     _failed_while_free = False
     _is_emptied = False
+    _batch = 1
+    _memory_failures = 0
 
     def load(self, options: Mapping[str, Any]) -> Capabilities:
         """Load the model from disk and put it on the device."""
-        chosen = ModelOptions.read(options)
+        chosen = self._chosen = ModelOptions.read(options)
         self._on_cuda = chosen.device.startswith("cuda")
+        self._batch, self._memory_failures = chosen.max_batch, 0
         if not self._on_cuda:
             torch.set_num_threads(chosen.threads)
-        path = str(chosen.model_path)
         disable_progress_bar()
-        try:
-            if self._on_cuda:
-                self._context_bytes = make_context(chosen.device)
-            self._tokenizer = VitsTokenizer.from_pretrained(path, local_files_only=True)
-            model: Any = VitsModel.from_pretrained(path, local_files_only=True)
-            self._model = model.to(chosen.device).eval()
-        except (OSError, ValueError) as error:
-            raise refusal(
-                "model_path", path, f"a folder that holds a VITS model ({error})"
-            ) from error
-        except (RuntimeError, AssertionError) as error:
-            if isinstance(fault := fault_of(error), OutOfMemoryError):
-                raise fault from error
-            raise refusal("device", chosen.device, f"a device that works ({error})") from error
-        for asked, package in (("phonemize", "phonemizer"), ("is_uroman", "uroman")):
-            if getattr(self._tokenizer, asked) and find_spec(package) is None:
-                raise refusal("model_path", path, f"another model, or install {package} for this")
+        with torch.random.fork_rng(devices=[]):
+            self._read(chosen)
         self._rate = self._model.speaking_rate
+        self._noises = {one.name: getattr(self._model, one.name) for one in NOISES}
         self._filters = self._tokenizer.normalize and not (
             self._tokenizer.phonemize or self._tokenizer.is_uroman
         )
         language = chosen.language or self._tokenizer.language or UNDETERMINED
+        terms = licence(chosen.folder)
         return Capabilities(
             engine="transformers",
-            model_revision=revision(chosen.model_path),
+            model_revision=revision(chosen.folder),
             sample_rate=self._model.config.sampling_rate,
-            voices=tuple(Voice(name, (language,)) for name in voices(self._model.config)),
+            voices=tuple(
+                Voice(name, (language,), licence=terms) for name in voices(self._model.config)
+            ),
             min_speed=0.5,
             max_speed=2.0,
             seed=True,
-            max_batch=chosen.max_batch,
+            options=NOISES,
+            max_batch=chosen.segments_per_call,
             best_segment_characters=200,
             max_segment_characters=300,
+            memory_bytes=self._context_bytes + size_of(self._model),
             engine_licence="Apache-2.0",
+            model_licence=terms,
         )
 
     def synthesize(
@@ -134,10 +116,14 @@ class TransformersEngine:
                 texts[index] = self._sayable(segment.text, voice)
             except UnsupportedCharactersError as error:
                 spoken[index] = error
-        free = {index: text for index, text in texts.items() if batch[index].seed is None}
-        spoken |= zip(free, self._speak_free(list(free.values()), voice, options), strict=True)
-        for index in texts.keys() - free.keys():
-            spoken[index] = self._speak_one(texts[index], voice, options, batch[index].seed)
+        free = [index for index in texts if batch[index].seed is None]
+        lengths = [len(texts[index]) for index in free]
+        for bucket in buckets(lengths, self._batch):
+            chosen = [free[place] for place in bucket]
+            results = self._speak_all([texts[index] for index in chosen], voice, options)
+            spoken |= zip(chosen, results, strict=True)
+        for index in texts.keys() - set(free):
+            (spoken[index],) = self._speak_all([texts[index]], voice, options, batch[index].seed)
         return [spoken[index] for index in range(len(batch))]
 
     def after_batch(self) -> None:
@@ -150,7 +136,12 @@ class TransformersEngine:
     def unload(self) -> None:
         """Let go of the model, and give CUDA back what it took."""
         self._model = self._tokenizer = None
+        gc.collect()
         self.after_batch()
+
+    def memory_failures(self) -> int:
+        """Times that a batch found no memory and went on in halves."""
+        return self._memory_failures
 
     def cached_memory(self) -> CachedMemory | None:
         """How well torch uses what it holds of the device; nothing on the CPU."""
@@ -167,6 +158,29 @@ class TransformersEngine:
             return None
         return torch.cuda.memory_reserved(self._model.device) + self._context_bytes or None
 
+    def _read(self, chosen: ModelOptions) -> None:
+        path, kept = chosen.model_path, {"local_files_only": not chosen.allow_download}
+        try:
+            if self._on_cuda:
+                self._context_bytes = make_context(chosen.device)
+            self._tokenizer = VitsTokenizer.from_pretrained(path, **kept)
+            model: Any = VitsModel.from_pretrained(path, **kept)
+            self._model = model.to(chosen.device).eval()
+        except (OSError, ValueError) as error:
+            raise refusal(
+                "model_path", path, f"a folder that holds a VITS model ({error})"
+            ) from error
+        except (RuntimeError, AssertionError) as error:
+            if isinstance(fault := fault_of(error), OutOfMemoryError):
+                raise fault from error
+            raise refusal("device", chosen.device, f"a device that works ({error})") from error
+        for asked, package in (("phonemize", "phonemizer"), ("is_uroman", "uroman")):
+            if getattr(self._tokenizer, asked) and find_spec(package) is None:
+                raise refusal("model_path", path, f"another model, or install {package} for this")
+        keep_lengths(self._model.decoder)
+        if chosen.compile:
+            self._model.decoder = torch.compile(self._model.decoder, dynamic=True)
+
     def _sayable(self, text: str, voice: str) -> str:
         if not self._filters:
             return text
@@ -176,47 +190,33 @@ class TransformersEngine:
             raise UnsupportedCharactersError(f"The voice {voice} can say nothing of the text.")
         return text
 
-    def _speak_free(
-        self, texts: Sequence[str], voice: str, options: SynthesisOptions
-    ) -> Sequence[Samples | SynthesisError]:
-        if not texts:
-            return []
+    def _speak_all(
+        self, texts: Sequence[str], voice: str, options: SynthesisOptions, seed: int | None = None
+    ) -> list[Samples | SynthesisError]:
+        """One padded batch; where memory runs out, its halves, and such halves from then on."""
         try:
-            return self._speak(texts, voice, options)
+            return [*self._speak(texts, voice, options, seed)]
         except OutOfMemoryError as error:
-            self._note(error)
-        self.after_batch()
-        return [self._speak_one(text, voice, options) for text in texts]
-
-    def _speak_one(
-        self, text: str, voice: str, options: SynthesisOptions, seed: int | None = None
-    ) -> Samples | SynthesisError:
-        try:
-            (samples,) = self._speak([text], voice, options, seed)
-            return samples
-        except OutOfMemoryError as error:
-            self._note(error)
+            self._failed_while_free |= torch_memory.failed_while_free(str(error.__cause__))
             # A new one, since the traceback of this one holds on to the memory of the call.
             failed = OutOfMemoryError(error.message)
         self.after_batch()
-        return failed
-
-    def _note(self, error: OutOfMemoryError) -> None:
-        self._failed_while_free |= torch_memory.failed_while_free(str(error.__cause__))
+        if len(texts) == 1:
+            return [failed]
+        self._memory_failures += 1
+        half = self._batch = (len(texts) + 1) // 2
+        parts = (texts[:half], texts[half:])
+        return [one for part in parts for one in self._speak_all(part, voice, options)]
 
     def _speak(
-        self,
-        texts: Sequence[str],
-        voice: str,
-        options: SynthesisOptions,
-        seed: int | None = None,
+        self, texts: Sequence[str], voice: str, options: SynthesisOptions, seed: int | None
     ) -> list[Samples]:
         """One pass over a padded batch; each result has its own length."""
         self._is_emptied = False
         self._model.speaking_rate = self._rate * options.speed
-        with torch.inference_mode(), named_faults():
-            if seed is not None:
-                torch.manual_seed(seed)
+        for name, usual in self._noises.items():
+            setattr(self._model, name, options.named.get(name, usual))
+        with torch.inference_mode(), named_faults(), self._draws(seed), self._precision():
             tokens = self._tokenizer(list(texts), padding=True, return_tensors="pt")
             output = self._model(**tokens.to(self._model.device), speaker_id=speaker(voice))
             waveforms = output.waveform.float().cpu().numpy()  # (batch, samples)
@@ -225,6 +225,23 @@ class TransformersEngine:
             np.clip(waveform[:length], -1.0, 1.0)
             for waveform, length in zip(waveforms, lengths, strict=True)
         ]
+
+    @contextmanager
+    def _draws(self, seed: int | None) -> Iterator[None]:
+        """Chance by a seed, or by none; that of torch and numpy is left as it was."""
+        devices = [self._model.device] if self._on_cuda else []
+        before = np.random.get_state()
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(secrets.randbits(32) if seed is None else seed)
+            try:
+                yield
+            finally:
+                np.random.set_state(before)
+
+    def _precision(self) -> Any:
+        dtype = AUTOCASTS.get(self._chosen.autocast or "")
+        device = self._model.device.type
+        return torch.autocast(device, dtype=dtype or torch.bfloat16, enabled=dtype is not None)
 
 
 def make_context(device: str) -> int:
@@ -241,6 +258,11 @@ def make_context(device: str) -> int:
     return 0
 
 
+def size_of(model: Any) -> int:
+    """Bytes of a model's weights."""
+    return sum(one.numel() * one.element_size() for one in [*model.parameters(), *model.buffers()])
+
+
 def voices(config: Any) -> list[str]:
     """A name for each speaker of a model."""
     if config.num_speakers > 1:
@@ -251,11 +273,3 @@ def voices(config: Any) -> list[str]:
 def speaker(voice: str) -> int | None:
     """The model's number of a voice."""
     return int(voice.removeprefix(SPEAKER)) if voice.startswith(SPEAKER) else None
-
-
-def revision(folder: Path) -> str:
-    """A short name that changes when the folder's configuration or the size of its weights does."""
-    digest = hashlib.sha256((folder / "config.json").read_bytes())
-    for weights in sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")]):
-        digest.update(f"{weights.name} {weights.stat().st_size}".encode())
-    return digest.hexdigest()[:12]
