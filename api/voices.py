@@ -42,6 +42,7 @@ from voicemill.errors import (
     MissingFieldError,
     NoAudioError,
     NoSampleError,
+    NoSuchVoiceError,
     NotReadyError,
     PayloadTooLargeError,
     QueueFullError,
@@ -50,7 +51,6 @@ from voicemill.errors import (
     TooManyVoicesError,
     UnsupportedMediaTypeError,
     VoiceExistsError,
-    VoiceNotFoundError,
 )
 from voicemill.jobs import check_text
 from voicemill.tenants import SHARED_TENANT
@@ -148,7 +148,7 @@ def create() -> Response:
         tag="voices",
         query=VoiceQuery,
         answers={200: Answer("The voice.", VoiceBody)},
-        problems=(VoiceNotFoundError,),
+        problems=(NoSuchVoiceError,),
     )
 )
 def show(voice_id: str) -> Response:
@@ -163,7 +163,7 @@ def show(voice_id: str) -> Response:
         tag="voices",
         answers=AUDIO_ANSWERS,
         problems=(
-            VoiceNotFoundError,
+            NoSuchVoiceError,
             NoSampleError,
             NotReadyError,
             NoAudioError,
@@ -199,7 +199,7 @@ def sample(voice_id: str) -> Response:
             RequestError,
             PayloadTooLargeError,
             UnsupportedMediaTypeError,
-            VoiceNotFoundError,
+            NoSuchVoiceError,
         ),
     )
 )
@@ -223,7 +223,7 @@ def change(voice_id: str) -> Response:
         summary="Delete a voice of yours for good; items that still wait for it fail",
         tag="voices",
         answers={204: Answer("It is gone, its clip within seconds.")},
-        problems=(VoiceNotFoundError,),
+        problems=(NoSuchVoiceError,),
     )
 )
 def delete(voice_id: str) -> Response:
@@ -300,7 +300,7 @@ def await_verdict(voice: EnrolledVoice) -> EnrolledVoice:
 
 
 def find_body(voice_id: str, model: str | None) -> dict[str, Any] | VoiceBody:
-    """A voice as it goes out; raises ``VoiceNotFoundError``."""
+    """A voice as it goes out; raises ``NoSuchVoiceError``."""
     voice = find_enrolled(voice_id) if model is None else None
     if voice is not None:
         return enrolled_body(voice, current_tenant())
@@ -319,13 +319,13 @@ def find_enrolled(voice_id: str) -> EnrolledVoice | None:
 
 
 def find_own(voice_id: str) -> EnrolledVoice:
-    """An enrolled voice of the tenant itself; raises ``VoiceNotFoundError``."""
+    """An enrolled voice of the tenant itself; raises ``NoSuchVoiceError``."""
     voice = find_enrolled(voice_id)
     if voice is None or voice.tenant != current_tenant():
         raise unknown(voice_id)
     return voice
 
 
-def unknown(voice_id: str) -> VoiceNotFoundError:
+def unknown(voice_id: str) -> NoSuchVoiceError:
     """There is none for this tenant."""
-    return VoiceNotFoundError(f"You have no voice {voice_id[:80]!r}.")
+    return NoSuchVoiceError(f"You have no voice {voice_id[:80]!r}.")

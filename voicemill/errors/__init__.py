@@ -82,6 +82,7 @@ from voicemill.errors.synthesis import (
 from voicemill.errors.voices import (
     InvalidVoiceNameError,
     NoSampleError,
+    NoSuchVoiceError,
     PromptAudioInvalidError,
     PromptClippedError,
     PromptLengthError,
@@ -120,6 +121,7 @@ __all__ = [
     "NoAudioError",
     "NoSampleError",
     "NoSpeakableTextError",
+    "NoSuchVoiceError",
     "NotReadyError",
     "OutOfMemoryError",
     "OutputError",

@@ -106,7 +106,6 @@ class VoiceNotFoundError(InputError):
 
     code = "voice_not_found"
     title = "The voice is not known"
-    http_status = 404
 
 
 class UnsupportedFeatureError(InputError):

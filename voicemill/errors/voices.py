@@ -6,6 +6,14 @@ from voicemill.errors.inputs import InputError
 from voicemill.errors.requests import RequestError
 
 
+class NoSuchVoiceError(RequestError):
+    """No voice with this id that is yours to look at or to change."""
+
+    code = "no_such_voice"
+    title = "No such voice"
+    http_status = 404
+
+
 class VoiceExistsError(RequestError):
     """A voice has this name; delete it first, or take another name."""
 
