@@ -73,8 +73,12 @@ class Enroller:
     def tick(self) -> bool:
         """Give the verdict on the prompt that waits, if one does; raises what the store raises."""
         prompt = self._store.take_prompt(LEASE_SECONDS)
-        if prompt is None:
-            return False
+        if prompt is not None:
+            self.end(prompt)
+        return prompt is not None
+
+    def end(self, prompt: WaitingPrompt) -> None:
+        """Accept a prompt, refuse it, or have it wait where its clip can't be written."""
         voice = prompt.voice
         try:
             self._accept(voice, checked(prompt))
@@ -84,7 +88,6 @@ class Enroller:
         except (OutputError, StorageError) as error:
             logger.warning("voice %s of %s waits: %s", voice.name, voice.tenant, error.message)
             self._store.return_prompt(voice, TROUBLE_SECONDS)
-        return True
 
     def _accept(self, voice: EnrolledVoice, found: tuple[Clip, bytes]) -> None:
         trouble = self._storage.look()
