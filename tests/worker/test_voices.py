@@ -12,7 +12,7 @@ import pytest
 import soundfile
 
 from tests.clips import TEXT, clip
-from tests.support import inputs
+from tests.support import inputs, wait_until
 from voicemill.costs import CostModel
 from voicemill.enrolment import EnrolledVoice, VoiceStatus, clip_path
 from voicemill.errors import VoiceExistsError
@@ -284,6 +284,43 @@ def test_a_refused_voice_tells_why_and_makes_way_for_another(bench: Bench) -> No
     assert bench.enrol("a", clip())
     assert not bench.enroller.tick()
     assert bench.store._redis.keys("*upload*") == []
+
+
+def test_a_prompt_whose_reader_dies_three_times_is_refused(bench: Bench) -> None:
+    voice = EnrolledVoice(tenant="ann", name="a", token="1", language="en", prompt_text=TEXT)
+    bench.store.add_voice(voice, clip())
+    for tries in (1, 2, 3):
+        prompt = bench.store.take_prompt(60)
+        assert prompt is not None
+        assert prompt.tries == tries
+        assert bench.store.take_prompt(60) is None
+        bench.store._redis.zadd("voicemill:prompts", {"ann/a": 1.0})
+    assert bench.enroller.tick()
+    refused = bench.store.voice("ann", "a")
+    assert refused is not None
+    assert refused.error is not None
+    assert refused.error.code == "prompt_undecodable"
+    assert not bench.enroller.tick()
+
+
+def test_a_prompt_waits_without_loss_while_its_clip_can_not_be_written(bench: Bench) -> None:
+    voice = EnrolledVoice(tenant="ann", name="a", token="1", language="en", prompt_text=TEXT)
+    bench.store.add_voice(voice, clip())
+    away = bench.settings.output_dir.with_name("away")
+    bench.settings.output_dir.rename(away)
+    assert bench.enroller.tick()
+    waiting = bench.store.voice("ann", "a")
+    assert waiting is not None
+    assert waiting.status is VoiceStatus.VALIDATING
+
+    away.rename(bench.settings.output_dir)
+    wait_until(lambda: bench.enroller.tick() and is_ready(bench, "a"), 20, "the verdict")
+    assert bench.file("a").exists()
+
+
+def is_ready(bench: Bench, name: str) -> bool:
+    found = bench.store.voice("ann", name)
+    return found is not None and found.status is VoiceStatus.READY
 
 
 def test_the_same_enrolment_twice_is_one_and_another_of_its_name_is_refused(bench: Bench) -> None:
