@@ -13,8 +13,9 @@ import pytest
 import voicemill.bulk.errors
 import voicemill.client
 from voicemill.bulk.table import KNOWN_COLUMNS
-from voicemill.errors import leaves
+from voicemill.errors import SynthesisError, leaves
 from voicemill.settings import Settings
+from worker.engines import BUILT_IN
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -50,6 +51,17 @@ def test_every_error_code_is_documented() -> None:
     page = read("docs/errors.md")
     ours = [error for error in leaves() if error.__module__.startswith("voicemill.")]
     assert [error.code for error in ours if f"| `{error.code}` |" not in page] == []
+
+
+def test_what_the_worker_does_is_told_for_every_error_of_a_synthesis() -> None:
+    page = read("docs/engines.md")
+    table = page.partition("## What it raises")[2].partition("## One of your own")[0]
+    assert [error.code for error in leaves(SynthesisError) if f"`{error.code}`" not in table] == []
+
+
+def test_every_built_in_engine_is_documented() -> None:
+    page = read("docs/engines.md")
+    assert [name for name in BUILT_IN if f"| `{name}` |" not in page] == []
 
 
 @every_page

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Literal
 
 from voicemill.errors import InputError, UnsupportedFeatureError
 from voicemill.jobs import OptionValue
@@ -63,11 +63,6 @@ class Option:
         return (self.minimum is None or self.minimum <= size) and (
             self.maximum is None or size <= self.maximum
         )
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """The option that a JSON object holds."""
-        return cls(**{**record, "choices": tuple(record["choices"])})
 
 
 def is_number(value: OptionValue) -> bool:

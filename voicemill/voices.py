@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from voicemill.errors import InputError, UnsupportedFeatureError, VoiceNotFoundError
 from voicemill.jobs import RESPONSE_FORMATS, ItemInput
 from voicemill.options import Option, refusals_of
+
+KindT = TypeVar("KindT", "Voice", "Capabilities", Option)
 
 HOW_TO_ENROL = (
     "Enrol one: scripts/enrol_voice.py enrol NAME CLIP.wav --text 'What is said in it.' "
@@ -177,14 +179,20 @@ class Capabilities:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Capabilities:
         """The capabilities that a record of this release or another one holds."""
-        known = {one.name for one in fields(cls)}
-        voices = tuple(
-            Voice(**{**voice, "languages": tuple(voice["languages"])}) for voice in record["voices"]
-        )
-        options = tuple(map(Option.from_record, record.get("options", ())))
-        kept = {name: value for name, value in record.items() if name in known}
-        tags = tuple(record.get("cloning_languages", ()))
-        return cls(**{**kept, "voices": voices, "options": options, "cloning_languages": tags})
+        voices = tuple(read(Voice, one) for one in record["voices"])
+        options = tuple(read(Option, one) for one in record.get("options", ()))
+        return read(cls, {**record, "voices": voices, "options": options})
+
+
+def read(kind: type[KindT], record: Mapping[str, Any]) -> KindT:
+    """An instance from a JSON object; what this release does not know is left out."""
+    known = {one.name for one in fields(kind)}
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in record.items()
+        if name in known
+    }
+    return kind(**values)
 
 
 def is_mix(name: str) -> bool:

@@ -26,8 +26,6 @@ from worker.engines import load_engine
 from worker.engines.base import Engine, Segment, SynthesisOptions
 
 CALLS = 200
-LONGEST_SECONDS = 12.0
-"""For these calls; an engine that is slow makes as many as it can."""
 WARM_CALLS = 9
 LEAST_SECONDS = 0.5
 
@@ -146,8 +144,8 @@ def look_at(engine: Engine, request: dict[str, Any]) -> dict[str, Any]:
     for number in range(WARM_CALLS):
         speak(texts[number % len(texts)])
     warm = resident()
-    began, calls = time.perf_counter(), 0
-    while calls < CALLS and time.perf_counter() - began < LONGEST_SECONDS:
+    began, calls = time.process_time(), 0
+    while calls < CALLS and time.process_time() - began < request["most_seconds"]:
         speak(texts[calls % len(texts)])
         calls += 1
     report["calls"] = calls

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conformance.subjects import SHORT_TEXTS, SUBJECTS, TEXTS, Subject
+from tests.conformance.probe import CALLS
+from tests.conformance.subjects import SUBJECTS, Subject
 from tests.support import inputs
 from voicemill.errors import SettingsError, SynthesisError
 from voicemill.options import Option
@@ -27,12 +28,16 @@ from worker import audio
 from worker.engines import load_engine
 from worker.engines.base import Engine, Samples, Segment, SynthesisOptions
 
+pytestmark = pytest.mark.timeout(300)
+
 ROOT = Path(__file__).parents[2]
 MEBIBYTE = 2**20
 NOBODY_WRITES_THIS = "\U00012000\U00012001\U00012002"
 """Cuneiform."""
 MOST_GROWTH = 4 * MEBIBYTE
 """Of 200 calls; a leak of one second of sound in each would be 19 MiB."""
+MOST_SECONDS = 15.0
+"""CPU time for these calls; an engine that is slow makes as many as it can."""
 MOST_CORES = 1.2
 MOST_THREADS = 2
 """More than before; a pool of one may keep one that sleeps."""
@@ -77,7 +82,8 @@ class Loaded:
     def segments(self) -> list[Segment]:
         """One of each text, with seeds where the engine takes any."""
         return [
-            Segment(text, index + 1 if self.able.seed else None) for index, text in enumerate(TEXTS)
+            Segment(text, index + 1 if self.able.seed else None)
+            for index, text in enumerate(self.subject.texts)
         ]
 
     @property
@@ -143,9 +149,10 @@ def report(
         "options": dict(options),
         "language": subject.language,
         "still": dict(subject.still),
-        "texts": TEXTS,
-        "short_texts": SHORT_TEXTS,
+        "texts": subject.texts,
+        "short_texts": subject.short_texts,
         "uses_torch": subject.name == "transformers",
+        "most_seconds": MOST_SECONDS,
     }
     (folder / "request").write_text(json.dumps(asked))
     done = subprocess.run(
@@ -153,7 +160,7 @@ def report(
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=280,
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
     )
@@ -197,7 +204,7 @@ def test_every_named_option_is_taken_to_its_ends(loaded: Loaded) -> None:
     for option in loaded.able.options:
         for value in ends_of(option):
             assert option.takes(value), (option, value)
-            audio_of = loaded.say(TEXTS[0], named={option.name: value})
+            audio_of = loaded.say(loaded.subject.texts[0], named={option.name: value})
             assert len(audio_of), (option.name, value)
 
 
@@ -218,7 +225,7 @@ def ends_of(option: Option) -> list[Any]:
 
 
 def test_a_segment_becomes_mono_samples_that_are_heard(loaded: Loaded) -> None:
-    for text, samples in zip(TEXTS, loaded.alone, strict=True):
+    for text, samples in zip(loaded.subject.texts, loaded.alone, strict=True):
         assert (samples.dtype, samples.ndim) == (np.float32, 1)
         assert np.abs(samples).max() <= 1.0
         audio.check(samples)
@@ -234,8 +241,8 @@ def test_with_nothing_left_to_chance_a_free_batch_sounds_as_each_segment_alone(
 ) -> None:
     still = loaded.subject.still
     if still:
-        together = loaded.speak([Segment(text) for text in TEXTS], named=still)
-        alone = [loaded.say(text, named=still) for text in TEXTS]
+        together = loaded.speak([Segment(text) for text in loaded.subject.texts], named=still)
+        alone = [loaded.say(text, named=still) for text in loaded.subject.texts]
         for one, other in zip(together, alone, strict=True):
             assert len(one) == len(other)  # type: ignore[arg-type]
             assert np.abs(one - other).max() <= loaded.subject.tolerance  # type: ignore[operator]
@@ -265,34 +272,38 @@ def test_one_bad_segment_harms_no_other(loaded: Loaded) -> None:
 def test_a_seed_gives_the_same_samples_again(loaded: Loaded) -> None:
     if not loaded.able.seed:
         return
-    first = loaded.say(TEXTS[0], 11)
-    loaded.say(TEXTS[0])
-    assert np.array_equal(first, loaded.say(TEXTS[0], 11))
-    others = [loaded.say(TEXTS[0], seed) for seed in (12, 13, 2**32 - 1)]
+    first = loaded.say(loaded.subject.texts[0], 11)
+    loaded.say(loaded.subject.texts[0])
+    assert np.array_equal(first, loaded.say(loaded.subject.texts[0], 11))
+    others = [loaded.say(loaded.subject.texts[0], seed) for seed in (12, 13, 2**32 - 1)]
     assert any(not np.array_equal(first, other) for other in others)
 
 
 def test_the_same_segment_sounds_the_same_where_it_says_so(loaded: Loaded) -> None:
     if loaded.able.deterministic:
-        assert np.array_equal(loaded.say(TEXTS[0]), loaded.say(TEXTS[0]))
+        assert np.array_equal(
+            loaded.say(loaded.subject.texts[0]), loaded.say(loaded.subject.texts[0])
+        )
 
 
 def test_what_was_spoken_stays_as_it_was(loaded: Loaded) -> None:
     samples = loaded.alone[0]
     kept = samples.copy()
-    loaded.say(TEXTS[2])
+    loaded.say(loaded.subject.texts[2])
     loaded.engine.after_batch()
     assert np.array_equal(samples, kept)
-    audio.check(loaded.say(TEXTS[2]))
+    audio.check(loaded.say(loaded.subject.texts[2]))
 
 
 def test_speed_shortens_and_does_not_stick(loaded: Loaded) -> None:
     slow, fast = loaded.able.min_speed, loaded.able.max_speed
     first, seed = loaded.alone[0], loaded.segments[0].seed
-    slower, faster = (len(loaded.say(TEXTS[0], seed, speed=one)) for one in (slow, fast))
+    slower, faster = (
+        len(loaded.say(loaded.subject.texts[0], seed, speed=one)) for one in (slow, fast)
+    )
     if slow < fast:
         assert faster < 0.8 * slower
-    loaded.assert_same([loaded.say(TEXTS[0], seed)], [first])
+    loaded.assert_same([loaded.say(loaded.subject.texts[0], seed)], [first])
 
 
 # --- what it does to its process -------------------------------------------------------
@@ -314,8 +325,8 @@ def test_it_computes_on_one_core(report: dict[str, Any]) -> None:
     assert report["threads"] <= MOST_THREADS
 
 
-def test_two_hundred_calls_leave_nothing_behind(report: dict[str, Any]) -> None:
-    assert report["growth"] < MOST_GROWTH
+def test_many_calls_leave_nothing_behind(report: dict[str, Any]) -> None:
+    assert report["growth"] < MOST_GROWTH * max(0.25, report["calls"] / CALLS)
 
 
 def test_unloading_gives_back_what_loading_took(report: dict[str, Any]) -> None:

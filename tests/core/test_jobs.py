@@ -99,8 +99,11 @@ def test_items_with_other_options_are_not_spoken_together() -> None:
     )
     assert one.batch_key == same.batch_key
     assert len({plain.batch_key, one.batch_key, other.batch_key}) == 3
-    marks = {replace(plain, options={"pace": n / 7}).batch_key for n in range(2000)}
+    marks = {replace(plain, options={"pace": n / 7}).batch_key for n in range(6000)}
     assert len(marks) == 256, "costs are kept for each, so there is an end to them"
+    mixes = {replace(plain, voice=f"low:{n}+high").batch_key for n in range(1, 6000)}
+    assert len(mixes) == 256
+    assert {key.rpartition("/")[0] for key in mixes} == {"tone/low"}
 
 
 def test_an_item_without_options_is_recorded_without_them() -> None:

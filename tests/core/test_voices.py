@@ -12,7 +12,7 @@ from tests.support import TONE, inputs
 from voicemill.errors import VoiceNotFoundError
 from voicemill.jobs import ItemInput
 from voicemill.options import Option
-from voicemill.voices import Capabilities, Voice, speaks
+from voicemill.voices import Capabilities, Voice, mixed, speaks
 
 PLAIN = Capabilities(
     engine="plain", model_revision="1", sample_rate=24000, voices=(Voice("low", ("en-US", "fr")),)
@@ -72,6 +72,40 @@ def test_capabilities_come_back_the_same_from_the_store_s_json() -> None:
         assert Capabilities.from_record(json.loads(json.dumps(one.to_record()))) == one
 
 
+MIXING = replace(PLAIN, voices=(*PLAIN.voices, Voice("high", ("de",))), voice_mixes=True)
+
+
+def test_a_mix_speaks_as_its_first_part() -> None:
+    assert MIXING.voice("high:2+low") == Voice("high:2+low", ("de",))
+    assert list(MIXING.refusals(asked(voice="low+high", language="fr"))) == []
+    assert [field for field, _ in MIXING.refusals(asked(voice="high+low", language="fr"))] == [
+        "language"
+    ]
+
+
+def test_the_shares_of_a_mix_are_one_in_all() -> None:
+    assert mixed("low") == {"low": 1.0}
+    assert mixed("low:0.6+high:0.2") == {"low": pytest.approx(0.75), "high": pytest.approx(0.25)}
+    assert mixed("low + high") == {"low": 0.5, "high": 0.5}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["low+", "+", "low:0+high", "low:-1", "low:x", "low+low", ":1", "low:nan+high", "low:inf"],
+)
+def test_a_mix_that_can_not_be_read_is_refused(name: str) -> None:
+    ((field, error),) = MIXING.refusals(asked(voice=name))
+    assert (field, error.code) == ("voice", "voice_not_found")
+    assert "can't be read" in error.message
+
+
+def test_a_mix_of_voices_that_are_not_there_names_the_one() -> None:
+    with pytest.raises(VoiceNotFoundError, match="has no voice 'nobody'; it has: low, high"):
+        MIXING.voice("low+nobody")
+    with pytest.raises(VoiceNotFoundError, match=r"has no voice 'low\+high'"):
+        PLAIN.voice("low+high")
+
+
 def test_a_record_of_another_release_is_read_as_far_as_it_goes() -> None:
     older = {
         "engine": "plain",
@@ -80,7 +114,10 @@ def test_a_record_of_another_release_is_read_as_far_as_it_goes() -> None:
         "voices": [{"name": "low", "languages": ["en-US", "fr"], "description": ""}],
     }
     assert Capabilities.from_record(older) == PLAIN
-    assert Capabilities.from_record({**older, "sings": True}) == PLAIN
+    newer = {**replace(PLAIN, options=OPTIONS).to_record(), "sings": True}
+    newer["voices"] = [{**voice, "age": 40} for voice in newer["voices"]]
+    newer["options"] = [{**option, "unit": "Hz"} for option in newer["options"]]
+    assert Capabilities.from_record(newer) == replace(PLAIN, options=OPTIONS)
 
 
 def test_the_languages_of_an_engine_are_those_of_its_voices() -> None:

@@ -30,6 +30,14 @@ print(type(load_engine("brass")).__module__)
 """
 
 
+TELLS_NOBODY = """
+import os
+from worker.engines import load_engine
+load_engine("tone")
+print(os.environ["ORT_DISABLE_TELEMETRY"], os.environ["HF_HUB_DISABLE_TELEMETRY"])
+"""
+
+
 def output_of(script: str, *path: Path) -> str:
     """What a fresh interpreter prints."""
     search = [str(Path(__file__).parents[2]), *map(str, path)]
@@ -43,6 +51,12 @@ def output_of(script: str, *path: Path) -> str:
 
 def test_finding_an_engine_imports_no_other_one() -> None:
     assert output_of(IMPORTS_NOTHING_HEAVY) == "[]"
+
+
+def test_libraries_under_an_engine_are_told_to_call_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
+    monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", "0")
+    assert output_of(TELLS_NOBODY) == "1 0", "unless something was said of it"
 
 
 def test_an_engine_of_another_package_is_found_by_its_entry_point(tmp_path: Path) -> None:

@@ -116,14 +116,16 @@ class TransformersEngine:
                 texts[index] = self._sayable(segment.text, voice)
             except UnsupportedCharactersError as error:
                 spoken[index] = error
+        batch_before = self._batch
         free = [index for index in texts if batch[index].seed is None]
         lengths = [len(texts[index]) for index in free]
         for bucket in buckets(lengths, self._batch):
             chosen = [free[place] for place in bucket]
             results = self._speak_all([texts[index] for index in chosen], voice, options)
             spoken |= zip(chosen, results, strict=True)
-        for index in texts.keys() - set(free):
+        for index in sorted(texts.keys() - set(free)):
             (spoken[index],) = self._speak_all([texts[index]], voice, options, batch[index].seed)
+        self._memory_failures += self._batch < batch_before
         return [spoken[index] for index in range(len(batch))]
 
     def after_batch(self) -> None:
@@ -140,7 +142,7 @@ class TransformersEngine:
         self.after_batch()
 
     def memory_failures(self) -> int:
-        """Times that a batch found no memory and went on in halves."""
+        """Calls in which a batch found no memory and went on in halves."""
         return self._memory_failures
 
     def cached_memory(self) -> CachedMemory | None:
@@ -203,7 +205,6 @@ class TransformersEngine:
         self.after_batch()
         if len(texts) == 1:
             return [failed]
-        self._memory_failures += 1
         half = self._batch = (len(texts) + 1) // 2
         parts = (texts[:half], texts[half:])
         return [one for part in parts for one in self._speak_all(part, voice, options)]

@@ -1,0 +1,62 @@
+"""How a child leaves, without its process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from voicemill.settings import Settings
+from voicemill.store import Store
+from worker.child import Child
+from worker.engines.tone import ToneEngine
+
+
+def make_child(url: str, folder: Path, **options: Any) -> tuple[Child, ToneEngine]:
+    """A child that is ready, and its engine."""
+    settings = Settings(
+        redis_url=url,
+        redis_check=False,
+        engine="tone",
+        engine_options={"leak_host_mb": 1, **options},
+        output_dir=folder,
+        free_space_floor_mb=0,
+    )
+    child = Child(settings, "c1", "node")
+    engine = child._engine
+    assert isinstance(engine, ToneEngine)
+    return child, engine
+
+
+def test_who_leaves_gives_its_memory_back_before_its_process_ends(
+    store: Store, redis_url: str, tmp_path: Path
+) -> None:
+    child, engine = make_child(redis_url, tmp_path)
+    assert len(engine._leak) == 2, "of its warm-up"
+    child.leave()
+    assert engine._leak == []
+    assert store.snapshot().slots.get("tone", 0) == 0
+
+
+def test_an_engine_that_is_poisoned_is_not_called_any_more(
+    store: Store, redis_url: str, tmp_path: Path
+) -> None:
+    child, engine = make_child(redis_url, tmp_path)
+    child._synthesizer.poisoned = True
+    child.leave()
+    assert len(engine._leak) == 2
+
+
+def test_a_child_whose_engine_fails_to_unload_leaves_all_the_same(
+    store: Store, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child, engine = make_child(redis_url, tmp_path)
+
+    def fail(_engine: ToneEngine) -> None:
+        raise RuntimeError("It hangs on.")
+
+    monkeypatch.setattr(ToneEngine, "unload", fail)
+    child.leave()
+    assert store.snapshot().slots.get("tone", 0) == 0
+    assert len(engine._leak) == 2
