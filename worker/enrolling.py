@@ -6,7 +6,6 @@ takes no request with it, and the API needs neither audio code nor leave to writ
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import threading
@@ -19,7 +18,6 @@ from voicemill.enrolment import FOLDER, Clip, EnrolledVoice, clip_path
 from voicemill.errors import (
     InputError,
     OutputError,
-    PromptUndecodableError,
     StorageError,
     StoreRefusedError,
     StoreUnavailableError,
@@ -30,8 +28,6 @@ from voicemill.settings import Settings
 from voicemill.storage import Storage
 from voicemill.store import Store, WaitingPrompt
 from voicemill.tenants import TENANT_ID
-from worker.audio import encode
-from worker.prompts import check_prompt, read_prompt
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +35,6 @@ PAUSE_SECONDS = 0.2
 """Between two looks for prompts: somebody waits for the verdict."""
 LEASE_SECONDS = 30.0
 TROUBLE_SECONDS = 2.0
-MOST_TRIES = 3
 
 
 class Enroller:
@@ -79,6 +74,9 @@ class Enroller:
 
     def end(self, prompt: WaitingPrompt) -> None:
         """Accept a prompt, refuse it, or have it wait where its clip can't be written."""
+        # Only a clerk that has a prompt to judge needs the memory of audio code.
+        from worker.prompts import checked
+
         voice = prompt.voice
         try:
             self._accept(voice, checked(prompt))
@@ -100,25 +98,6 @@ class Enroller:
         if not self._store.accept_prompt(voice, clip):
             path.unlink(missing_ok=True)
         logger.info("voice %s of %s enrolled", voice.name, voice.tenant)
-
-
-def checked(prompt: WaitingPrompt) -> tuple[Clip, bytes]:
-    """The clip of a good prompt, and its file; raises ``PromptAudioInvalidError``."""
-    if prompt.tries > MOST_TRIES:
-        raise PromptUndecodableError(
-            f"{MOST_TRIES} times the process that read the prompt audio ended over it; send "
-            "another file."
-        )
-    samples, rate = read_prompt(prompt.upload)
-    check_prompt(samples, rate, prompt.voice.prompt_text)
-    data = encode(samples, rate, "wav")
-    clip = Clip(
-        sha256=hashlib.sha256(data).hexdigest(),
-        duration_seconds=round(len(samples) / rate, 6),
-        sample_rate=rate,
-        size_bytes=len(data),
-    )
-    return clip, data
 
 
 def remove_clips(store: Store, output_dir: Path) -> int:

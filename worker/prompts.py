@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import unicodedata
 
 import numpy as np
 import soundfile  # type: ignore[import-untyped]
 
-from voicemill.enrolment import BEST_SECONDS, LEAST_SECONDS, MOST_SECONDS
+from voicemill.enrolment import BEST_SECONDS, LEAST_SECONDS, MOST_SECONDS, Clip
 from voicemill.errors import (
     PromptClippedError,
     PromptLengthError,
@@ -18,6 +19,8 @@ from voicemill.errors import (
     PromptTextImplausibleError,
     PromptUndecodableError,
 )
+from voicemill.store import WaitingPrompt
+from worker.audio import encode
 from worker.engines.base import Samples
 
 LEAST_RATE_HZ, MOST_RATE_HZ = 16_000, 192_000
@@ -37,7 +40,28 @@ PAUSE_DB = 30.0
 LEAST_LETTERS_PER_SECOND, MOST_LETTERS_PER_SECOND = 3.0, 35.0
 """Of speech; a syllable sign counts for three letters."""
 LETTERS_OF_A_SIGN = 3
+MOST_TRIES = 3
+"""Of reading one clip."""
 SIGNS = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL")
+
+
+def checked(prompt: WaitingPrompt) -> tuple[Clip, bytes]:
+    """The clip of a good prompt, and its file; raises ``PromptAudioInvalidError``."""
+    if prompt.tries > MOST_TRIES:
+        raise PromptUndecodableError(
+            f"{MOST_TRIES} times the process that read the prompt audio ended over it; send "
+            "another file."
+        )
+    samples, rate = read_prompt(prompt.upload)
+    check_prompt(samples, rate, prompt.voice.prompt_text)
+    data = encode(samples, rate, "wav")
+    clip = Clip(
+        sha256=hashlib.sha256(data).hexdigest(),
+        duration_seconds=round(len(samples) / rate, 6),
+        sample_rate=rate,
+        size_bytes=len(data),
+    )
+    return clip, data
 
 
 def read_prompt(data: bytes) -> tuple[Samples, int]:

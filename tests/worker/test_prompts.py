@@ -13,8 +13,7 @@ from tests.clips import RATE, TEXT, buzz, clip, encoded
 from voicemill.enrolment import EnrolledVoice
 from voicemill.errors import PromptAudioInvalidError
 from voicemill.store import WaitingPrompt
-from worker.enrolling import checked
-from worker.prompts import letters
+from worker.prompts import checked, letters
 
 VOICE = EnrolledVoice(tenant="ann", name="a", token="t", language="en", prompt_text=TEXT)
 
