@@ -21,6 +21,7 @@ from voicemill.settings import Settings
 from voicemill.storage import Storage
 from voicemill.store import Store
 from voicemill.workers import ChildRecord
+from worker.attempts import groups
 from worker.engines.base import Prompt
 from worker.engines.tone import ToneEngine, cloned_hz, interval
 from worker.enrolling import Enroller, sweep_clips
@@ -376,3 +377,8 @@ def test_files_that_no_voice_has_are_swept_and_clips_are_not(bench: Bench) -> No
     assert sweep_clips(bench.store, bench.settings.output_dir, 3600.0) == 0
     assert sweep_clips(bench.store, bench.settings.output_dir, -1.0) == 2
     assert list(kept.parent.iterdir()) == [kept]
+
+
+def test_one_call_speaks_in_one_voice_whatever_its_name() -> None:
+    items = [line("a", revision) for revision in ("1", "1", "2")]
+    assert [len(group) for group in groups(items, 8)] == [2, 1]

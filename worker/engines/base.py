@@ -118,7 +118,10 @@ class ClonesVoices(Protocol):
         """
 
     def forget(self, voice: str) -> None:
-        """Give back all that ``enrol`` made of this voice."""
+        """Give back all that ``enrol`` made of this voice, if it is there.
+
+        ``synthesize`` raises ``VoiceNotFoundError`` for it from now on.
+        """
 
 
 def refusal(name: str, value: Any, remedy: str) -> SettingsError:

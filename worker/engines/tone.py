@@ -50,6 +50,7 @@ from voicemill.errors import (
     OutOfMemoryError,
     PromptAudioInvalidError,
     SynthesisError,
+    VoiceNotFoundError,
 )
 from voicemill.voices import Capabilities, Voice
 from worker.engines.base import (
@@ -173,6 +174,8 @@ class ToneEngine:
         self, batch: Sequence[Segment], voice: str, options: SynthesisOptions
     ) -> list[Samples | SynthesisError]:
         """Sound each segment, in the time that the options say."""
+        if voice not in self._base_hz:
+            raise VoiceNotFoundError(f"The tone engine has no voice {voice!r}.")
         self._calls += 1
         worked = self._calls - WARM_UP_CALLS
         if worked <= 0:
