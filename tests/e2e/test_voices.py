@@ -13,7 +13,10 @@ import soundfile
 
 from tests.e2e.stack import ROOT, Stack
 from tests.support import wait_until
+from voicemill.bulk.progress import Silence
+from voicemill.bulk.speak import speak_csv
 from voicemill.client import Client, ServerProblemError
+from voicemill.store import Store
 from worker.engines.base import Segment, SynthesisOptions
 from worker.engines.hibari import HibariEngine
 from worker.engines.tone import cloned_hz, interval
@@ -139,3 +142,34 @@ def test_a_clip_that_can_not_be_used_is_told_to_a_person(
             clips[0], "Only this.", language="en", name="other", consent="Synthetic."
         )
     assert [fault.code for fault in caught.value.faults] == ["prompt_text_implausible"]
+
+
+@pytest.mark.full
+def test_rows_of_a_csv_bring_their_clips_and_these_go_with_their_job(
+    stack: Stack, clips: list[Path], tmp_path: Path
+) -> None:
+    table = tmp_path / "lines.csv"
+    first, second = (tmp_path / name for name in ("first.wav", "second.wav"))
+    first.write_bytes(clips[0].read_bytes())
+    second.write_bytes(clips[1].read_bytes())
+    table.write_text(
+        "id,text,language,prompt_audio,prompt_text\n"
+        f'a,{LINE},en,first.wav,"{SAID}"\nb,{LINE},en,second.wav,"{SAID}"\n'
+        f'c,{LINE},en,first.wav,"{SAID}"\nd,{LINE},en,,\n'
+    )
+    summary = speak_csv(table, tmp_path / "out", stack.url, Silence())
+    assert (summary.rows, summary.failures) == (4, ())
+    a, b, c, d = (heard_hz(str(tmp_path / "out" / "audio" / f"{row}.wav")) for row in "abcd")
+    assert a == c
+    assert min(abs(a - b), abs(a - d), abs(b - d)) > 2
+
+    folder, store = stack.home / "outputs" / ".voices" / "default", Store.connect(stack.redis_url)
+    names = [key.decode().split(":")[-1] for key in store._redis.keys("voicemill:voice:*:voice_*")]
+    assert len(names) == 2
+    before = len(list(folder.iterdir()))
+    (job,) = store.jobs("default", limit=1).jobs
+    assert stack.request("DELETE", f"/v1/jobs/{job.id}").status_code == 204
+    for name in names:
+        store._redis.zadd("voicemill:unlisted_voices", {f"default/{name}": 1.0})
+    wait_until(lambda: len(list(folder.iterdir())) == before - 2, 20, "the removal of the clips")
+    assert [store.voice("default", name) for name in names] == [None, None]
