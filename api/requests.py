@@ -267,42 +267,6 @@ class VoiceQuery(Query):
     model: str | None = Field(None, description="The model whose own voice is meant.")
 
 
-Transcript = Annotated[Text, Field(min_length=1, max_length=1000)]
-Consent = Annotated[Text, Field(max_length=1000)]
-Description = Annotated[Text, Field(max_length=500)]
-
-
-class VoiceForm(Query):
-    """A voice to enrol, as the fields of a form."""
-
-    prompt_audio: Annotated[
-        bytes,
-        WithJsonSchema({"type": "string", "format": "binary"}),
-        Field(description="The clip: wav, flac, mp3 or ogg, 1 to 30 s, 16 kHz or more."),
-    ]
-    prompt_text: Transcript = Field(description="What is said in the clip, word for word.")
-    language: Language = Field(description="BCP 47 tag of what is said in it.")
-    name: Text | None = Field(
-        None, description="1 to 64 of A-Z a-z 0-9 . _ -, which items then give as their voice."
-    )
-    consent: Consent = Field(
-        "", description="Who agreed that the voice is cloned, and when. A listed voice needs it."
-    )
-    description: Description = ""
-    unlisted: bool = Field(
-        False,
-        description="A voice without a name of yours, in no list, kept as long as jobs that use it "
-        "are; the same prompt has the same id.",
-    )
-
-
-class VoiceChange(Body):
-    """What may be changed of a voice; to change its prompt, delete it and enrol another."""
-
-    description: Description | None = None
-    consent: Annotated[Consent, Field(min_length=1)] | None = None
-
-
 class VoicesQuery(Query):
     """Which voices to list."""
 
@@ -375,31 +339,6 @@ def read_query(model: type[QueryT], request: Request) -> QueryT:
         # A pointer points into the body, so a parameter is only named.
         faults = [to_fault(one, "") for one in error.errors(include_url=False)]
         raise InvalidInputError([Fault(one.code, one.detail) for one in faults]) from error
-
-
-def read_form(request: Request) -> VoiceForm:
-    """A form with a file; raises ``InvalidInputError`` or the ``RequestError`` that says why."""
-    if request.mimetype != "multipart/form-data":
-        raise UnsupportedMediaTypeError("Send the form with Content-Type: multipart/form-data.")
-    names = [name for name, _ in request.form.items(multi=True)]
-    names += (name for name, _ in request.files.items(multi=True))
-    faults = [
-        Fault(InputError.code, f"The field {printable(name)!r} is given twice.", f"/{escape(name)}")
-        for name in dict.fromkeys(names)
-        if names.count(name) > 1
-    ]
-    if faults:
-        raise InvalidInputError(faults)
-    values: dict[str, Any] = {**request.form}
-    values |= {name: file.read() for name, file in request.files.items()}
-    if isinstance(values.get("prompt_audio"), str):
-        detail = "prompt_audio: send it as a file (curl: -F prompt_audio=@clip.wav)."
-        raise InvalidInputError([Fault(InputError.code, detail, "/prompt_audio")])
-    try:
-        return VoiceForm.model_validate(values)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False)
-        raise InvalidInputError([to_fault(one, "") for one in found]) from error
 
 
 def read_part(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -12,13 +11,11 @@ from flask import Blueprint, Response, jsonify, request
 
 from api.audio import AUDIO_ANSWERS, send_recorded
 from api.context import context
+from api.enrolment import VoiceChange, VoiceForm, read_form, voice_of
 from api.openapi import Answer, Operation, describe
 from api.requests import (
-    VoiceChange,
-    VoiceForm,
     VoiceQuery,
     VoicesQuery,
-    read_form,
     read_json,
     read_part,
     read_query,
@@ -30,16 +27,12 @@ from voicemill.enrolment import (
     VOICE_NAME,
     EnrolledVoice,
     VoiceStatus,
-    check_voice_name,
     clip_path,
-    unlisted_name,
 )
 from voicemill.errors import (
     AudioGoneError,
     Fault,
-    InputError,
     InvalidInputError,
-    MissingFieldError,
     NoAudioError,
     NoSampleError,
     NoSuchVoiceError,
@@ -52,7 +45,6 @@ from voicemill.errors import (
     UnsupportedMediaTypeError,
     VoiceExistsError,
 )
-from voicemill.jobs import check_text
 from voicemill.tenants import SHARED_TENANT
 
 logger = logging.getLogger(__name__)
@@ -233,52 +225,6 @@ def delete(voice_id: str) -> Response:
         raise unknown(voice_id)
     logger.info("voice %s of %s deleted by its client", voice.name, voice.tenant)
     return Response(status=HTTPStatus.NO_CONTENT)
-
-
-def voice_of(form: VoiceForm, tenant: str) -> EnrolledVoice:
-    """The voice that a form asks for; raises ``InvalidInputError`` and ``VoiceExistsError``."""
-    faults = list(faults_of(form))
-    if faults:
-        raise InvalidInputError(faults)
-    name = form.name or unlisted_name(form.prompt_audio, form.prompt_text, form.language)
-    for engine in context().store.engines().values():
-        if engine.has_voice(name):
-            raise VoiceExistsError(f"{engine.engine} has a voice {name!r}; take another name.")
-    return EnrolledVoice(
-        tenant=tenant,
-        name=name,
-        token=uuid.uuid4().hex[:16],
-        language=form.language,
-        prompt_text=form.prompt_text,
-        consent=form.consent,
-        description=form.description,
-    )
-
-
-def faults_of(form: VoiceForm) -> list[Fault]:
-    """What is wrong with a form whose fields are right, each by itself."""
-    faults = []
-    try:
-        check_text(form.prompt_text)
-    except InputError as error:
-        faults.append(error.at("/prompt_text"))
-    if form.unlisted:
-        named = form.name is not None
-        detail = "name: an unlisted voice is given its name; leave this out."
-        return [*faults, InputError(detail).at("/name")] if named else faults
-    if form.name is None:
-        faults.append(MissingFieldError("The field 'name' is missing.").at("/name"))
-    else:
-        try:
-            check_voice_name(form.name)
-        except InputError as error:
-            faults.append(error.at("/name"))
-    if not form.consent.strip():
-        detail = (
-            "The field 'consent' is missing: say who agreed that the voice is cloned, and when."
-        )
-        faults.append(MissingFieldError(detail).at("/consent"))
-    return faults
 
 
 def await_verdict(voice: EnrolledVoice) -> EnrolledVoice:
