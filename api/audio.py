@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Final
+from pathlib import Path
+from typing import Final, Protocol
 
 from flask import Response, request, send_file
 from werkzeug.exceptions import PreconditionFailed
@@ -33,18 +34,35 @@ AUDIO_ANSWERS: Final[Mapping[int, Answer]] = {
 }
 
 
+class Recorded(Protocol):
+    """Audio that was recorded with its digest."""
+
+    @property
+    def sha256(self) -> str:
+        """Of its bytes."""
+
+    @property
+    def size_bytes(self) -> int:
+        """How many they are."""
+
+
 def send_audio(recorded: ItemAudio | JobAudio, name: str, response_format: str) -> Response:
     """The audio of what is called ``name``.
 
     Raises ``AudioGoneError`` and ``AudioUnreadableError``.
     """
+    return send_recorded(recorded, Path(recorded.audio_path), name, response_format)
+
+
+def send_recorded(recorded: Recorded, path: Path, name: str, response_format: str) -> Response:
+    """The same of what is at a path."""
     try:
-        if os.stat(recorded.audio_path).st_size != recorded.size_bytes:
+        if os.stat(path).st_size != recorded.size_bytes:
             raise gone(name)
         check_if_match(recorded.sha256)
         keep_honoured_range(recorded.size_bytes)
         return send_file(
-            recorded.audio_path,
+            path,
             mimetype=MEDIA_TYPES[response_format],
             download_name=f"{name}.{response_format}",
             conditional=True,

@@ -7,6 +7,7 @@ import math
 import re
 import time
 from collections.abc import Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Final
 
@@ -26,7 +27,7 @@ from api.requests import (
     read_query,
 )
 from api.shapes import ItemBody, JobBody, ListBody
-from api.submission import Submission
+from api.submission import Submission, unlisted_voices
 from api.tenants import current_tenant
 from api.wire import item_body, job_body, page, retry_after
 from voicemill.errors import (
@@ -82,10 +83,15 @@ def create() -> Response:
     here = context()
     raw = read_json(request)
     key = request.headers.get("X-Fairness-Key")
-    items, head = Submission(here.store.engines(), here.settings).read(raw, key)
+    tenant, job_id = current_tenant(), new_job_id()
+    submission = Submission(
+        here.store.engines(), here.settings, partial(here.store.voices_for, tenant)
+    )
+    items, head = submission.read(raw, key)
+    here.store.keep_voices(tenant, unlisted_voices(items), job_id)
     job = here.store.create_job(
-        new_job_id(),
-        current_tenant(),
+        job_id,
+        tenant,
         items,
         head.metadata,
         rules=head.rules,

@@ -50,6 +50,7 @@ class Operation:
     tag: str
     answers: Mapping[int, Answer]
     body: type[BaseModel] | None = None
+    body_type: str = "application/json"
     query: type[BaseModel] | None = None
     problems: tuple[type[VoicemillError], ...] = ()
     reads_store: bool = True
@@ -150,7 +151,7 @@ def describe_operation(rule: Rule, operation: Operation, schemas: Schemas) -> di
         },
     }
     if operation.body is not None:
-        content = {"application/json": {"schema": schemas.of(operation.body)}}
+        content = {operation.body_type: {"schema": schemas.of(operation.body)}}
         described["requestBody"] = {"required": True, "content": content}
     return described
 

@@ -29,7 +29,7 @@ RETRY_AFTER_SECONDS: Final = {409: 1, 429: 10, 503: 2}
 SENTENCES: Final[dict[type[RequestError], str]] = {
     RouteNotFoundError: "Nothing is served at {path}; /docs lists what is.",
     MethodNotAllowedError: "{path} does not take {method}; see the Allow header.",
-    PayloadTooLargeError: "The body is over {limit} bytes; split the job.",
+    PayloadTooLargeError: "The body is over {limit} bytes; send less at once.",
     UnsupportedMediaTypeError: "Send the body as application/json.",
     RangeNotSatisfiableError: "The Range header lies outside the audio; see Content-Range.",
 }

@@ -264,6 +264,12 @@ class DeadLettersQuery(Query):
     after: str | None = Field(None, description="The page before's last_id.")
 
 
+class VoiceQuery(Query):
+    """Which of the voices of one name."""
+
+    model: str | None = Field(None, description="The model whose own voice is meant.")
+
+
 class VoicesQuery(Query):
     """Which voices to list."""
 

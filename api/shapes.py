@@ -7,6 +7,7 @@ from typing import Any, Generic, Literal, NotRequired, TypeVar
 # pydantic reads a TypedDict only from here before Python 3.12.
 from typing_extensions import TypedDict
 
+from voicemill.enrolment import VoiceStatus
 from voicemill.fairness import JobClass
 from voicemill.jobs import ItemStatus, JobStatus
 from voicemill.options import Kind
@@ -189,14 +190,33 @@ class ModelBody(TypedDict):
 
 
 class VoiceBody(TypedDict):
-    """How a model can sound."""
+    """How a model can sound, or all models that clone (then ``model`` is null)."""
 
     id: str
     object: Literal["voice"]
-    model: str
+    model: str | None
     languages: list[str]
     description: str
     licence: str | None
+    enrolled: EnrolmentBody | None
+
+
+class EnrolmentBody(TypedDict):
+    """What there is of an enrolled voice besides; ``consent`` is told to its owner only."""
+
+    status: VoiceStatus
+    shared: bool
+    unlisted: bool
+    prompt_text: str
+    consent: str | None
+    created_at: int
+    revision: str | None
+    sha256: str | None
+    duration_seconds: float | None
+    sample_rate: int | None
+    sample_url: str
+    advice: str | None
+    error: ErrorBody | None
 
 
 class ListBody(TypedDict, Generic[DataT]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from api.requests import (
     read_part,
     without_nulls,
 )
+from voicemill.enrolment import UNLISTED_NAME, VOICE_NAME, EnrolledVoice
 from voicemill.errors import (
     DuplicateCustomIdError,
     Fault,
@@ -26,6 +27,7 @@ from voicemill.errors import (
     ModelNotFoundError,
     PayloadTooLargeError,
     TextTooLongError,
+    VoiceNotFoundError,
 )
 from voicemill.fairness import JobClass, Standing, default_class
 from voicemill.jobs import ItemInput, JobRules, check_custom_id, check_text, default_custom_id
@@ -46,12 +48,24 @@ class Head:
     reuse: bool
 
 
+FindVoices = Callable[[Iterable[str]], Mapping[str, EnrolledVoice]]
+"""Gives those of the voices of these names that were enrolled."""
+
+
 class Submission:
     """Reads one body; what is wrong gathers in ``faults``."""
 
-    def __init__(self, engines: Mapping[str, Capabilities], settings: Settings) -> None:
+    def __init__(
+        self,
+        engines: Mapping[str, Capabilities],
+        settings: Settings,
+        find_voices: FindVoices = lambda _: {},
+    ) -> None:
         self.engines = engines
         self.settings = settings
+        self.find_voices = find_voices
+        self.enrolled: Mapping[str, EnrolledVoice] = {}
+        """By the names that the body has."""
         self.faults: list[Fault] = []
         self.ids: dict[str, int] = {}
         """Index of the input that has a custom_id."""
@@ -70,6 +84,7 @@ class Submission:
             self.defaults = without_nulls(job)
             self.defaults_model_is_bad = "model" in bad
         self.note(lambda: check_fairness_key(fairness_key), "")
+        self.enrolled = self.find_voices(voice_names([head, *inputs]))
         items = [self.item(index, one) for index, one in enumerate(inputs)]
         if job is not None and "concatenate" not in bad:
             self.check_concatenation(job, inputs, items)
@@ -122,6 +137,7 @@ class Submission:
         chosen = {"model": self.settings.engine, **self.defaults, **given}
         engine = self.engines.get(chosen["model"])
         chosen.setdefault("voice", engine.voices[0].name if engine and engine.voices else "")
+        chosen |= self.pinned(engine, chosen["voice"], chosen.get("language"))
         item = ItemInput(
             index=index, custom_id=custom_id, text=text, metadata=one.metadata or {}, **chosen
         )
@@ -131,6 +147,21 @@ class Submission:
                 is_own = field.partition("/")[0] in given
                 self.faults.append(error.at(f"{pointer}/{field}" if is_own else f"/{field}"))
         return item
+
+    def pinned(
+        self, engine: Capabilities | None, name: str, language: str | None
+    ) -> Mapping[str, Any]:
+        """What an item has of an enrolled voice, where that is the one it names.
+
+        An engine that can't clone speaks with its own voice of that name.
+        """
+        voice = self.enrolled.get(name)
+        if engine is None or voice is None or (not engine.cloning and engine.has_voice(name)):
+            return {}
+        return {
+            "voice_revision": voice.revision,
+            "language": language or engine.tag_for(voice.language),
+        }
 
     def check_concatenation(
         self, job: JobDefaults, inputs: Sequence[Any], items: Sequence[ItemInput | None]
@@ -189,6 +220,9 @@ class Submission:
     ) -> Iterator[tuple[str, InputError]]:
         """What the item's engine can't do: the field's name and the error."""
         if engine is not None:
+            voice = self.enrolled.get(item.voice)
+            if voice is not None and item.voice_revision == "":
+                yield "voice", not_ready(voice)
             yield from engine.refusals(item)
             return
         names = ", ".join(sorted(self.engines)) or "none so far: start a worker"
@@ -198,6 +232,30 @@ class Submission:
                 f"No worker has offered the model {item.model[:80]!r}; there is: {names}."
             ),
         )
+
+
+def voice_names(parts: Iterable[object]) -> list[str]:
+    """The names of voices in a body, less those that none can have."""
+    named = (part.get("voice") for part in parts if isinstance(part, dict))
+    names = (name for name in named if isinstance(name, str) and VOICE_NAME.fullmatch(name))
+    return list(dict.fromkeys(names))
+
+
+def unlisted_voices(items: Iterable[ItemInput]) -> set[str]:
+    """The voices that are kept for the sake of these items."""
+    named = {item.voice for item in items if item.voice_revision is not None}
+    return {name for name in named if UNLISTED_NAME.fullmatch(name)}
+
+
+def not_ready(voice: EnrolledVoice) -> VoiceNotFoundError:
+    """Why an enrolled voice can't be spoken with."""
+    if voice.error is not None:
+        return VoiceNotFoundError(
+            f"The voice {voice.name!r} was refused: {voice.error.message} Enrol it again."
+        )
+    return VoiceNotFoundError(
+        f"The prompt of the voice {voice.name!r} is still being checked; try again in a moment."
+    )
 
 
 def rules_of(job: JobDefaults, count: int, retention_seconds: float | None) -> JobRules:

@@ -7,6 +7,7 @@ from typing import Final, cast
 from api.shapes import (
     ConcatenationBody,
     DataT,
+    EnrolmentBody,
     ErrorBody,
     ItemBody,
     JobBody,
@@ -17,9 +18,11 @@ from api.shapes import (
     StatusReason,
     VoiceBody,
 )
+from voicemill.enrolment import EnrolledVoice
 from voicemill.health import Snapshot
 from voicemill.jobs import Concatenation, Item, ItemError, ItemStatus, Job, JobStatus, is_terminal
 from voicemill.options import Option
+from voicemill.tenants import SHARED_TENANT
 from voicemill.voices import Capabilities, Voice
 
 LONGEST_RETRY_AFTER_SECONDS: Final = 120
@@ -240,4 +243,38 @@ def voice_body(engine: Capabilities, voice: Voice) -> VoiceBody:
         "languages": list(voice.languages),
         "description": voice.description,
         "licence": voice.licence,
+        "enrolled": None,
+    }
+
+
+def enrolled_body(voice: EnrolledVoice, tenant: str) -> VoiceBody:
+    """An enrolled voice, for a tenant that may speak with it."""
+    return {
+        "id": voice.name,
+        "object": "voice",
+        "model": None,
+        "languages": [voice.language],
+        "description": voice.description,
+        "licence": None,
+        "enrolled": enrolment_body(voice, tenant),
+    }
+
+
+def enrolment_body(voice: EnrolledVoice, tenant: str) -> EnrolmentBody:
+    """What there is of an enrolled voice besides."""
+    clip = voice.clip
+    return {
+        "status": voice.status,
+        "shared": voice.tenant == SHARED_TENANT,
+        "unlisted": voice.is_unlisted,
+        "prompt_text": voice.prompt_text,
+        "consent": voice.consent if voice.tenant == tenant else None,
+        "created_at": int(voice.created_at),
+        "revision": voice.revision or None,
+        "sha256": clip.sha256 if clip else None,
+        "duration_seconds": clip.duration_seconds if clip else None,
+        "sample_rate": clip.sample_rate if clip else None,
+        "sample_url": f"/v1/voices/{voice.name}/sample",
+        "advice": voice.advice,
+        "error": error_body(voice.error) if voice.error else None,
     }

@@ -99,7 +99,7 @@ def test_celery_s_parent_loads_no_engine() -> None:
     assert loaded & (ENGINES | {"flask", "api"}) == set()
 
 
-def test_the_clerk_loads_no_engine_and_no_audio_code_until_it_joins() -> None:
+def test_the_clerk_loads_no_engine_and_no_audio_code_until_it_joins_or_judges() -> None:
     assert loaded_by("worker.clerk") & (ENGINES | AUDIO | {"flask", "api"}) == set()
 
 

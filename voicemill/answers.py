@@ -66,13 +66,26 @@ class Model(TypedDict):
     live: bool
 
 
+class Enrolment(TypedDict):
+    """What there is of an enrolled voice besides."""
+
+    status: str
+    shared: bool
+    sha256: str | None
+    duration_seconds: float | None
+    sample_rate: int | None
+    advice: str | None
+    error: ItemError | None
+
+
 class Voice(TypedDict):
     """A voice as the server tells it (the fields this side reads)."""
 
     id: str
-    model: str
+    model: str | None
     languages: list[str]
     description: str
+    enrolled: Enrolment | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,8 @@ RETRIED_STATUSES = frozenset({429, 502, 503, 504})
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0
 COPY_BYTES = 1 << 16
+LOOK_SECONDS = 0.2
+"""Between two looks at a prompt that is being checked."""
 
 
 class ClientError(VoicemillError):
@@ -150,6 +152,64 @@ class Client:
         voices: list[Voice] = self._json("GET", "/v1/voices")["data"]
         return voices
 
+    def enrol_voice(
+        self,
+        prompt_audio: Path,
+        prompt_text: str,
+        *,
+        language: str,
+        name: str | None = None,
+        consent: str = "",
+        description: str = "",
+    ) -> Voice:
+        """Enrol a voice that is cloned from a clip and what is said in it; ready when it returns.
+
+        Without a name it is unlisted, and kept as long as the jobs that use its id as their voice.
+        A prompt that can't be used raises ``ServerProblemError``, whose ``faults`` say why.
+        """
+        fields = {
+            "prompt_text": prompt_text,
+            "language": language,
+            "consent": consent,
+            "description": description,
+            **({"unlisted": "true"} if name is None else {"name": name}),
+        }
+        files = {"prompt_audio": (prompt_audio.name, prompt_audio.read_bytes())}
+        voice: Voice = self._json("POST", "/v1/voices", data=fields, files=files)
+        give_up = time.monotonic() + self._patience_seconds
+        while is_being_checked(voice) and time.monotonic() < give_up:
+            self._given_up.wait(LOOK_SECONDS)
+            voice = self.voice(voice["id"])
+        enrolled = voice["enrolled"]
+        error = enrolled and enrolled["error"]
+        if error:
+            raise ServerProblemError(
+                error["message"], status=HTTPStatus.UNPROCESSABLE_ENTITY, code=error["code"]
+            )
+        if is_being_checked(voice):
+            raise ClientError(
+                f"The prompt of {voice['id']} is still not checked; is a clerk running?"
+            )
+        return voice
+
+    def voice(self, voice_id: str) -> Voice:
+        """One voice."""
+        voice: Voice = self._json("GET", voice_path(voice_id))
+        return voice
+
+    def change_voice(self, voice_id: str, **said: str) -> Voice:
+        """Change the ``description`` or the ``consent`` of a voice of yours."""
+        voice: Voice = self._json("PATCH", voice_path(voice_id), json=said)
+        return voice
+
+    def delete_voice(self, voice_id: str) -> None:
+        """Delete a voice of yours with its clip; items that still wait for it fail."""
+        self._delete(voice_path(voice_id))
+
+    def download_sample(self, voice_id: str, path: Path, *, sha256: str | None = None) -> int:
+        """Write the clip of an enrolled voice to ``path``, as ``download`` does."""
+        return self._download(f"{voice_path(voice_id)}/sample", voice_id, path, sha256)
+
     def create_job(
         self,
         inputs: Sequence[Mapping[str, Any]],
@@ -190,12 +250,14 @@ class Client:
 
     def delete(self, job_id: str, *, cancel: bool = False) -> None:
         """Delete a job with its audio and texts, one that goes on only with ``cancel``."""
-        params = {"cancel": "true"} if cancel else None
+        self._delete(job_path(job_id), params={"cancel": "true"} if cancel else None)
+
+    def _delete(self, path: str, params: Mapping[str, str] | None = None) -> None:
         tries = count(1)
 
         def once() -> None:
             is_first = next(tries) == 1
-            response = self._http.request("DELETE", job_path(job_id), params=params)
+            response = self._http.request("DELETE", path, params=params)
             if response.status_code == HTTPStatus.NOT_FOUND and not is_first:
                 return
             if not response.is_success:
@@ -309,6 +371,16 @@ class RefusedError(Exception):
 def job_path(job_id: str) -> str:
     """The path of a job."""
     return f"/v1/jobs/{quote(job_id, safe='')}"
+
+
+def voice_path(voice_id: str) -> str:
+    """The path of a voice."""
+    return f"/v1/voices/{quote(voice_id, safe='')}"
+
+
+def is_being_checked(voice: Voice) -> bool:
+    """True while there is no verdict on the prompt of an enrolled voice."""
+    return voice["enrolled"] is not None and voice["enrolled"]["status"] == "validating"
 
 
 def problem_of(response: httpx.Response) -> ServerProblemError:

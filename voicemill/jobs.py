@@ -107,19 +107,21 @@ class ItemInput:
     """Index of the first item of its job that is to sound the same, if that is another one."""
     options: Mapping[str, OptionValue] = field(default_factory=dict)
     """Named options of the engine."""
+    voice_revision: str | None = None
+    """Of an enrolled voice, as it was when the job was submitted; nothing for an engine's own."""
 
     @property
     def batch_key(self) -> str:
         """Items of one job with equal keys may be synthesized together.
 
-        A store measures costs by it, and there is no end to mixes of voices and values of options:
-        these add one of 256 marks.
+        A store measures costs by it, and there is no end to enrolled voices, mixes of voices and
+        values of options: these add one of 256 marks.
         """
         plain = VOICE_OF_MIX.match(self.voice)
-        voice = plain[0] if plain else ""
+        voice = plain[0] if plain and self.voice_revision is None else ""
         if voice == self.voice and not self.options:
             return f"{self.model}/{voice}"
-        named = json.dumps([self.voice, dict(self.options)], sort_keys=True)
+        named = json.dumps([self.voice, self.voice_revision, dict(self.options)], sort_keys=True)
         return f"{self.model}/{voice}/{hashlib.sha256(named.encode()).hexdigest()[:2]}"
 
     def to_record(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ def sound_of(item: ItemInput) -> tuple[Any, ...]:
     return (
         *(item.text, item.model, item.voice, item.language, float(item.speed), item.seed),
         *(item.instructions, item.response_format, tuple(sorted(item.options.items()))),
+        item.voice_revision,
     )
 
 

@@ -299,6 +299,11 @@ class Settings:
     cuda_alloc_conf: str | None = setting(
         "off", parse_optional_text, "PYTORCH_CUDA_ALLOC_CONF of the children; or off."
     )
+    max_voices_per_child: int = setting(
+        "32",
+        parse_count,
+        "Enrolled voices that a child has in memory; the one used longest ago makes way.",
+    )
     memory_check_seconds: float = setting(
         "1", parse_seconds, "Least time between two looks at memory."
     )

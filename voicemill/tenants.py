@@ -10,6 +10,8 @@ from typing import Final
 
 DEFAULT_TENANT: Final = "default"
 """Owner of every job while no api key is required."""
+SHARED_TENANT: Final = "shared"
+"""The tenant whose voices all others may speak with; whoever has its key enrols them."""
 TENANT_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 BEARER: Final = re.compile(r"Bearer +([\x21-\x7e]{1,200})", re.IGNORECASE)
 KEY_PREFIX: Final = "vm_"

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 KindT = TypeVar("KindT", "Voice", "Capabilities", Option)
 
+HOW_TO_ENROL = (
+    "Enrol one: scripts/enrol_voice.py enrol NAME CLIP.wav --text 'What is said in it.' "
+    "--language en --consent 'Who agreed, and when.'"
+)
 PLUS, SHARE = "+", ":"
 LARGEST_SHARE = 1000.0
 
@@ -54,7 +58,9 @@ class Capabilities:
     instructions: bool = False
     """It takes a text about delivery and feeling."""
     cloning: bool = False
-    """It speaks as a prompt does."""
+    """It speaks as a prompt does: in enrolled voices."""
+    cloning_languages: tuple[str, ...] = ()
+    """What it speaks in those; what its own voices speak where it is not told."""
     enrolment: str = ""
     """How a voice is added to an engine that may have none: what to run, in a sentence or two."""
     streaming: bool = False
@@ -79,8 +85,9 @@ class Capabilities:
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """BCP 47 tags of what its voices speak, each once."""
-        return tuple(dict.fromkeys(tag for voice in self.voices for tag in voice.languages))
+        """BCP 47 tags of what it speaks, each once."""
+        own = (tag for voice in self.voices for tag in voice.languages)
+        return tuple(dict.fromkeys((*own, *self.cloning_languages)))
 
     @property
     def batch_size(self) -> int:
@@ -98,29 +105,24 @@ class Capabilities:
         for voice in self.voices:
             if voice.name == name:
                 return voice
-        if not self.voices:
-            raise VoiceNotFoundError(f"{self.engine} has no voice yet. {self.enrolment}".strip())
         names = ", ".join(voice.name for voice in self.voices[:20])
-        raise VoiceNotFoundError(f"{self.engine} has no voice {name[:80]!r}; it has: {names}.")
+        has = f"it has: {names}" if names else f"it has none of its own. {self._how_to_enrol}"
+        raise VoiceNotFoundError(f"{self.engine} has no voice {name[:80]!r}; {has.rstrip(' .')}.")
+
+    @property
+    def _how_to_enrol(self) -> str:
+        return self.enrolment or (HOW_TO_ENROL if self.cloning else "")
+
+    def has_voice(self, name: str) -> bool:
+        """True for a voice of its own."""
+        return any(voice.name == name for voice in self.voices)
 
     def refusals(self, item: ItemInput) -> Iterator[tuple[str, InputError]]:
         """What this engine can't honour: pairs of the field's name and the error.
 
         A field within another is named as in a JSON pointer: ``options/emotion``.
         """
-        try:
-            voice = self.voice(item.voice)
-        except VoiceNotFoundError as error:
-            yield "voice", error
-        else:
-            if item.language is not None and not speaks(voice, item.language):
-                yield (
-                    "language",
-                    UnsupportedFeatureError(
-                        f"The voice {voice.name} speaks {', '.join(voice.languages)}, "
-                        f"not {item.language}."
-                    ),
-                )
+        yield from self._voice_refusals(item)
         if not self.min_speed <= item.speed <= self.max_speed:
             allowed = (
                 f"{self.min_speed:g} only"
@@ -139,6 +141,44 @@ class Capabilities:
                 "response_format",
                 UnsupportedFeatureError(f"Give one of {', '.join(RESPONSE_FORMATS)}."),
             )
+
+    def _voice_refusals(self, item: ItemInput) -> Iterator[tuple[str, InputError]]:
+        if item.voice_revision is not None and not self.cloning:
+            names = ", ".join(voice.name for voice in self.voices[:20])
+            yield (
+                "voice",
+                UnsupportedFeatureError(
+                    f"{self.engine} can't speak in enrolled voices such as {item.voice[:80]!r}; "
+                    f"it has: {names}."
+                ),
+            )
+            return
+        try:
+            voice = self.voice_of(item)
+        except VoiceNotFoundError as error:
+            yield "voice", error
+            return
+        if item.language is not None and not speaks(voice, item.language):
+            yield (
+                "language",
+                UnsupportedFeatureError(
+                    f"The voice {voice.name} speaks {', '.join(voice.languages)}, "
+                    f"not {item.language}."
+                ),
+            )
+
+    def voice_of(self, item: ItemInput) -> Voice:
+        """The voice of an item, its own or an enrolled one; raises ``VoiceNotFoundError``."""
+        if item.voice_revision is None:
+            return self.voice(item.voice)
+        return Voice(item.voice, self.cloning_languages or self.languages)
+
+    def tag_for(self, language: str) -> str:
+        """A language as this engine's enrolled voices have it: with its region, or without."""
+        enrolled = Voice("", self.cloning_languages or self.languages)
+        general = language.partition("-")[0]
+        is_general = not speaks(enrolled, language) and speaks(enrolled, general)
+        return general if is_general else language
 
     def to_record(self) -> dict[str, Any]:
         """The JSON object that the store keeps."""

@@ -105,6 +105,8 @@ class Orders:
     drain: bool = False
     model_revision: str | None = None
     """The one that children of this engine should have loaded."""
+    voice_deletions: int = 0
+    """Voices that were ever deleted; more than at the last beat means that one may be forgotten."""
 
 
 def child_id(node: str, parent_pid: int, pid: int) -> str:

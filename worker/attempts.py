@@ -112,13 +112,18 @@ def seed_of(seed: int | None, position: int, draws: int) -> int | None:
     return int.from_bytes(hashlib.sha256(named.encode()).digest()[:4], "big")
 
 
+def sounding(item: ItemInput) -> tuple[str, str | None, SynthesisOptions]:
+    """What items that one call speaks have alike."""
+    return item.voice, item.voice_revision, options_of(item)
+
+
 def groups(items: Sequence[ItemInput], most: int) -> Iterator[list[ItemInput]]:
     """Neighbours that one call may speak together: same voice and options, ``most`` at a time.
 
     What is to sound as an earlier item does comes last, one by one: it may be there by then.
     """
     first = [item for item in items if item.same_as is None]
-    for _, alike in groupby(first, key=lambda item: (item.voice, options_of(item))):
+    for _, alike in groupby(first, key=sounding):
         together = list(alike)
         for start in range(0, len(together), max(1, most)):
             yield together[start : start + max(1, most)]

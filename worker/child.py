@@ -180,7 +180,9 @@ class Child:
         failed = self._vitals.tally.errors_in_a_row
         if most is None or failed < most or self._synthesizer.poisoned:
             return
-        if still_speaks(self._engine, self._capabilities):
+        with self._synthesizer.voices.alone():
+            speaks = still_speaks(self._engine, self._capabilities)
+        if speaks:
             logger.warning("%d items in a row failed, though the engine speaks", failed)
             self._vitals.tally.clear_errors()
 
@@ -209,14 +211,16 @@ class Child:
         if self._synthesizer.poisoned or self._vitals.has_lost_engine:
             return
         try:
-            self._engine.unload()
+            with self._synthesizer.voices.alone():
+                self._engine.unload()
         # An engine may raise anything, and the end of the process gives back what it holds.
         except Exception:
             logger.exception("the engine was not unloaded")
 
     def _clean_up(self) -> None:
         try:
-            self._engine.after_batch()
+            with self._synthesizer.voices.alone():
+                self._engine.after_batch()
         except EnginePoisonedError as error:
             logger.error("the engine can't go on: %s", error.message)
             self._synthesizer.poisoned = True
@@ -288,6 +292,7 @@ class Child:
         self._orders = self._store.beat_child(
             self._record(), self.settings.lease_seconds, takes_work=takes_work
         )
+        self._synthesizer.voices.heed(self._orders.voice_deletions)
         return self._orders
 
     def _record(self) -> ChildRecord:

@@ -16,6 +16,7 @@ from voicemill.logs import configure_logging
 from voicemill.queue import Queue
 from voicemill.settings import Settings
 from voicemill.store import Store
+from worker.enrolling import Enroller
 from worker.exits import EXIT_MISCONFIGURED
 from worker.finalizing import Finalizer
 from worker.housekeeping import Housekeeper
@@ -94,6 +95,8 @@ def main() -> None:
     threading.Thread(target=housekeeper.run, args=(stopping,), name="housekeeper").start()
     finalizer = Finalizer(store, settings, stopping)
     threading.Thread(target=finalizer.run, name="finalizer").start()
+    enroller = Enroller(store, settings, stopping)
+    threading.Thread(target=enroller.run, name="enroller").start()
     try:
         Clerk(store, Queue(settings), settings).run(stopping)
     finally:

@@ -13,7 +13,8 @@ from voicemill.settings import Settings
 from voicemill.storage import claim, read_marker
 from voicemill.store import Store
 from worker.cache import Cache
-from worker.sweep import Sweep
+from worker.enrolling import remove_clips, sweep_clips
+from worker.sweep import LONGEST_REST_SECONDS, Sweep
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ class Housekeeper:
         self._sweep = Sweep(store, settings.output_dir, settings.sweep_seconds)
         self._cache = Cache(settings.output_dir)
         self._trimmed_at = float("-inf")
+        self._swept_voices_at = float("-inf")
 
     def tick(self) -> None:
         """One round; raises what the store raises.
@@ -41,9 +43,11 @@ class Housekeeper:
             return
         self._remove_deleted()
         self._remove_expired()
+        self._remove_voices()
         try:
             self._sweep.step()
             self._trim()
+            self._sweep_voices()
         except OSError as error:
             logger.warning("the output folder is not swept: %s", error)
         self._store.rewrite_append_only_file()
@@ -63,6 +67,21 @@ class Housekeeper:
         removed = self._cache.trim(self._settings.cache_mb * MEBIBYTE)
         if removed:
             logger.info("%d files are no longer kept for other jobs", removed)
+
+    def _remove_voices(self) -> None:
+        expired = self._store.expire_voices()
+        removed = remove_clips(self._store, self._settings.output_dir)
+        if expired or removed:
+            logger.info("%d unlisted voices deleted, %d clips removed", expired, removed)
+
+    def _sweep_voices(self) -> None:
+        seconds = self._settings.sweep_seconds
+        if time.monotonic() < self._swept_voices_at + min(LONGEST_REST_SECONDS, seconds):
+            return
+        self._swept_voices_at = time.monotonic()
+        removed = sweep_clips(self._store, self._settings.output_dir, seconds)
+        if removed:
+            logger.info("%d files that no voice has were removed", removed)
 
     def _remove_deleted(self) -> None:
         for job_id in self._store.removals():

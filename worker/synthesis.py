@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
+from voicemill.enrolment import EnrolledVoice
 from voicemill.errors import (
     EnginePoisonedError,
     NoSpeakableTextError,
     OutOfMemoryError,
     SynthesisError,
     VoicemillError,
+    VoiceNotFoundError,
 )
 from voicemill.jobs import ItemInput
 from voicemill.settings import Settings
@@ -28,6 +30,7 @@ from worker.patience import patiently
 from worker.publishing import Publisher
 from worker.reuse import Reuse, failure_for, pause_for
 from worker.vitals import Vitals
+from worker.voices import EngineVoices
 
 LEAST_SEGMENT_CHARACTERS = 20
 """Segments get no shorter than this for want of memory."""
@@ -54,6 +57,7 @@ class Synthesizer:
         self._vitals = vitals
         self._storage = storage
         self._reuse = Reuse(store, capabilities, settings, storage)
+        self.voices = EngineVoices(store, engine, settings)
         self._publisher = Publisher(store, capabilities, settings, storage, self._reuse)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="writer")
         self._waiting = threading.BoundedSemaphore(WRITES_AHEAD)
@@ -95,9 +99,10 @@ class Synthesizer:
             if item.index in started
         ]
         spoken = self._reuse.spoken(task, [attempt.item for attempt in attempts])
+        voice, missing = self._voice_of(task, group[0])
         for attempt in attempts:
             like_it = spoken.get(attempt.item.index)
-            attempt.error = failure_of(self._prepare, task, attempt, like_it)
+            attempt.error = missing or failure_of(self._prepare, task, attempt, like_it)
         work = [(attempt, segment) for attempt in attempts for segment in attempt.segments]
         is_short_of_memory = any(attempt.shrink > 1 for attempt in attempts)
         size = 1 if is_short_of_memory else self._capabilities.batch_size
@@ -105,8 +110,16 @@ class Synthesizer:
             if lease.is_over:
                 break
             sound = [pair for pair in work[start : start + size] if pair[0].error is None]
-            self._speak(task.job_id, sound)
+            self._speak(task.job_id, sound, voice)
         return attempts
+
+    def _voice_of(
+        self, task: StartedTask, item: ItemInput
+    ) -> tuple[EnrolledVoice | None, VoicemillError | None]:
+        try:
+            return self.voices.find(task.tenant, item), None
+        except VoiceNotFoundError as error:
+            return None, error
 
     def _again(self, job_id: str, started: Mapping[int, int]) -> dict[int, tuple[int, int]]:
         """By index of the items that were begun before: what to shorten segments by, and draws."""
@@ -140,7 +153,7 @@ class Synthesizer:
             segments.clean(item.text),
             best,
             hard,
-            language=item.language or self._capabilities.voice(item.voice).languages[0],
+            language=item.language or self._capabilities.voice_of(item).languages[0],
         )
         attempt.segments = [
             Segment(text, self._seed(attempt, position)) for position, text in enumerate(texts)
@@ -153,13 +166,16 @@ class Synthesizer:
             return None
         return seed_of(attempt.item.seed, position, attempt.draws)
 
-    def _speak(self, job_id: str, work: Sequence[tuple[Attempt, Segment]]) -> None:
+    def _speak(
+        self,
+        job_id: str,
+        work: Sequence[tuple[Attempt, Segment]],
+        voice: EnrolledVoice | None,
+    ) -> None:
         if not work:
             return
         items = [attempt.item for attempt, _ in work]
-        began = time.perf_counter()
-        spoken = self._call_engine([segment for _, segment in work], items[0])
-        seconds = time.perf_counter() - began
+        spoken, seconds = self._call_engine([segment for _, segment in work], items[0], voice)
         indexes = [item.index for item in items]
         self._vitals.tally.note_call(job_id, list(zip(indexes, spoken, strict=True)))
         sounds = [one for one in spoken if not isinstance(one, VoicemillError)]
@@ -176,21 +192,27 @@ class Synthesizer:
                 attempt.pieces.append(result)
 
     def _call_engine(
-        self, batch: Sequence[Segment], item: ItemInput
-    ) -> Sequence[Samples | VoicemillError]:
+        self, batch: Sequence[Segment], item: ItemInput, voice: EnrolledVoice | None
+    ) -> tuple[Sequence[Samples | VoicemillError], float]:
+        """What the engine gives, and how long it spoke; to take in a voice does not count."""
         spoken: list[Samples | SynthesisError] = []
+        began = time.perf_counter()
 
         def call() -> None:
-            spoken.extend(self._engine.synthesize(batch, item.voice, options_of(item)))
+            nonlocal began
+            with self.voices.speaking(item, voice) as name:
+                began = time.perf_counter()
+                spoken.extend(self._engine.synthesize(batch, name, options_of(item)))
             if len(spoken) != len(batch):
                 raise SynthesisError(
                     f"The engine gave {len(spoken)} results for {len(batch)} segments."
                 )
 
         error = failure_of(call)
+        seconds = time.perf_counter() - began
         if isinstance(error, EnginePoisonedError):
             self.poisoned = True
-        return spoken if error is None else [error] * len(batch)
+        return (spoken if error is None else [error] * len(batch)), seconds
 
     def _finish_later(self, task: StartedTask, attempt: Attempt) -> Future[Outcome]:
         self._waiting.acquire()

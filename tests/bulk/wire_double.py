@@ -6,6 +6,7 @@ has no queue and no engine behind it. The real stack is tried in ``tests/e2e``.
 
 from __future__ import annotations
 
+import email
 import hashlib
 import io
 import json
@@ -63,6 +64,8 @@ class WireDouble:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.voices = {"heart", "low"}
+        self.prompts: list[dict[str, str]] = []
+        """The fields of each prompt that was sent, the clip's as hexadecimal digits."""
         self.largest_text = 100_000
         self.largest_body = 8_000_000
         self.items_per_look = 1_000_000
@@ -128,6 +131,17 @@ class WireDouble:
         self.jobs[job_id] = [self.item(job_id, index, one) for index, one in enumerate(inputs)]
         return Answer(202, self.job(job_id), {"Location": f"/v1/jobs/{job_id}"})
 
+    def enrol(self, fields: dict[str, str]) -> Answer:
+        """POST /v1/voices: a clip of "bad" bytes can't be used."""
+        self.prompts.append(fields)
+        if bytes.fromhex(fields["prompt_audio"]) == b"bad":
+            fault = {"pointer": "", "code": "prompt_silent", "detail": "The prompt is silent."}
+            return Answer(422, problem(422, "invalid_input", "No.", errors=[fault]))
+        name = f"voice_{hashlib.sha256(repr(fields).encode()).hexdigest()[:32]}"
+        self.voices.add(name)
+        enrolled = {"status": "ready", "error": None}
+        return Answer(201, {"id": name, "object": "voice", "model": None, "enrolled": enrolled})
+
     def item(self, job_id: str, index: int, one: dict[str, Any]) -> dict[str, Any]:
         """A queued item; its text decides how it will end."""
         return {
@@ -145,6 +159,7 @@ class WireDouble:
             "sample_rate": None,
             "response_format": one.get("response_format", "wav"),
             "error": None,
+            "voice": one.get("voice"),
             "_text": one["input"],
         }
 
@@ -222,6 +237,19 @@ class WireDouble:
         return audio[:-1] + b"?" if custom_id in self.damaged else audio
 
 
+def fields_of(content_type: str, body: bytes) -> dict[str, str]:
+    """The fields of a form, files as hexadecimal digits."""
+    head = f"Content-Type: {content_type}\r\n\r\n".encode()
+    fields = {}
+    for part in email.message_from_bytes(head + body).walk():
+        name = part.get_param("name", header="content-disposition")
+        if name:
+            data = part.get_payload(decode=True)
+            assert isinstance(data, bytes)
+            fields[str(name)] = data.hex() if part.get_filename() else data.decode()
+    return fields
+
+
 def over_or_not(over: bool) -> str:
     """The status of a job nobody has cancelled."""
     return "completed" if over else "in_progress"
@@ -291,6 +319,8 @@ class Handler(BaseHTTPRequestHandler):
             case ["models"]:
                 model = {"id": "tone", "object": "model", "revision": "1", "live": True}
                 return Answer(200, {"object": "list", "data": [model]})
+            case ["voices"] if self.command == "POST":
+                return double.enrol(fields_of(self.headers["Content-Type"], body))
             case ["voices"]:
                 names = sorted(double.voices)
                 voices = [{"id": name, "object": "voice", "model": "tone"} for name in names]

@@ -18,14 +18,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.clips import TEXT, clip
 from tests.conformance.probe import CALLS
 from tests.conformance.subjects import SUBJECTS, Subject
 from tests.support import inputs
-from voicemill.errors import SettingsError, SynthesisError
+from voicemill.errors import SettingsError, SynthesisError, VoiceNotFoundError
 from voicemill.options import Option
 from voicemill.voices import Capabilities
 from worker import audio
-from worker.engines.base import Engine, Samples, Segment, SynthesisOptions
+from worker.engines.base import (
+    ClonesVoices,
+    Engine,
+    Prompt,
+    Samples,
+    Segment,
+    SynthesisOptions,
+)
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -346,3 +354,39 @@ def test_unloading_gives_back_what_loading_took(report: dict[str, Any]) -> None:
 def test_once_unloaded_it_can_be_loaded_again(loaded: Loaded, report: dict[str, Any]) -> None:
     assert report["is_able_again"]
     assert report["sounds_the_same"] or not (loaded.repeats or loaded.subject.still)
+
+
+def test_it_speaks_as_prompts_do_where_it_says_so_and_keeps_them_apart(
+    loaded: Loaded, tmp_path: Path
+) -> None:
+    engine, chosen = loaded.engine, SynthesisOptions(language=loaded.subject.language)
+    assert isinstance(engine, ClonesVoices) is loaded.able.cloning
+    if not isinstance(engine, ClonesVoices):
+        return
+
+    def say(voice: str) -> Samples:
+        (spoken,) = engine.synthesize([loaded.segments[1]], voice, chosen)
+        assert not isinstance(spoken, SynthesisError), spoken
+        audio.check(spoken)
+        return spoken
+
+    def enrol(voice: str, hz: float) -> None:
+        path = tmp_path / f"{voice}.wav"
+        path.write_bytes(clip(6.0, hz))
+        engine.enrol(voice, Prompt(path, TEXT, "en"))
+
+    enrol("one", 120)
+    enrol("two", 190)
+    one, two = say("one"), say("two")
+    loaded.assert_same([say("one"), say("two")], [one, two])
+    assert one.shape != two.shape or np.abs(one - two).max() > 10 * loaded.subject.tolerance
+
+    engine.forget("one")
+    engine.forget("one")
+    with pytest.raises(VoiceNotFoundError):
+        say("one")
+    loaded.assert_same([say("two")], [two])
+    enrol("one", 120)
+    loaded.assert_same([say("one")], [one])
+    for voice in ("one", "two"):
+        engine.forget(voice)

@@ -83,6 +83,14 @@ def test_only_items_of_one_model_and_voice_are_spoken_together() -> None:
     assert low.batch_key == inputs("another")[0].batch_key
 
 
+def test_items_of_other_enrolled_voices_are_not_spoken_together_and_marks_have_an_end() -> None:
+    low = inputs("a")[0]
+    one, other = (replace(low, voice="ann", voice_revision=digit * 32) for digit in "ab")
+    assert len({low.batch_key, one.batch_key, other.batch_key}) == 3
+    marks = {replace(one, voice_revision=f"{n:032x}").batch_key for n in range(2000)}
+    assert len(marks) == 256
+
+
 def test_items_with_other_options_are_not_spoken_together() -> None:
     plain = inputs("a")[0]
     one, same, other = (

@@ -25,6 +25,7 @@ OTHERWISE: dict[str, Any] = {
     "instructions": "Whisper.",
     "response_format": "flac",
     "options": {"accent": "broad"},
+    "voice_revision": "0" * 32,
 }
 SAME: dict[str, Any] = {"index": 7, "custom_id": "x", "metadata": {"a": "b"}, "same_as": 3}
 ITEM = inputs("Hello.")[0]

@@ -173,3 +173,35 @@ def test_options_within_their_ranges_are_taken() -> None:
     able = replace(PLAIN, options=(*OPTIONS, Option("least", "number", minimum=0)))
     options = {"mood": "sad", "pace": 2, "hush": False, "tale": "Once.", "least": 1e9}
     assert list(able.refusals(asked(options=options))) == []
+
+
+CLONING = replace(PLAIN, cloning=True, cloning_languages=("zh", "en"))
+
+
+def test_an_engine_without_voices_tells_how_to_enrol_one() -> None:
+    bare = replace(CLONING, voices=())
+    ((field, error),) = bare.refusals(asked(voice=""))
+    assert (field, error.code) == ("voice", "voice_not_found")
+    assert "it has none of its own. Enrol one: scripts/enrol_voice.py enrol NAME" in error.message
+
+
+def test_an_enrolled_voice_speaks_what_the_engine_clones_in() -> None:
+    enrolled = asked(voice="ann", voice_revision="0" * 32)
+    assert list(CLONING.refusals(replace(enrolled, language="zh"))) == []
+    ((field, error),) = CLONING.refusals(replace(enrolled, language="fr"))
+    assert (field, error.message) == ("language", "The voice ann speaks zh, en, not fr.")
+    ((field, error),) = PLAIN.refusals(enrolled)
+    assert (field, error.code) == ("voice", "unsupported_feature")
+
+
+@pytest.mark.parametrize(
+    ("language", "tag"), [("zh", "zh"), ("zh-CN", "zh"), ("en-GB", "en"), ("de-AT", "de-AT")]
+)
+def test_a_region_is_left_out_where_the_engine_knows_none(language: str, tag: str) -> None:
+    assert CLONING.tag_for(language) == tag
+
+
+def test_what_an_engine_clones_in_is_kept_and_counts_as_spoken() -> None:
+    record = json.loads(json.dumps(CLONING.to_record()))
+    assert Capabilities.from_record(record) == CLONING
+    assert CLONING.languages == ("en-US", "fr", "zh", "en")

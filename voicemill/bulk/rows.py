@@ -8,9 +8,10 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from voicemill.errors import InputError, UnsupportedFeatureError
+from voicemill.errors import InputError, MissingFieldError, UnsupportedFeatureError
 from voicemill.formats import RESPONSE_FORMATS
 from voicemill.jobs import check_custom_id, check_text, default_custom_id
 
@@ -33,6 +34,19 @@ class RowFault:
 
 
 @dataclass(frozen=True, slots=True)
+class Prompt:
+    """A clip that a row is to be spoken like."""
+
+    path: Path
+    text: str
+    """What is said in it."""
+    language: str
+    """BCP 47 tag of what is said in it."""
+    sha256: str = ""
+    """Of the file."""
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One record of the input file."""
 
@@ -47,6 +61,8 @@ class Row:
     """What is asked of the server, less ``custom_id``; empty for a row with a fault."""
     fault: RowFault | None = None
     """Set when the row is not worth sending."""
+    prompt: Prompt | None = None
+    """What takes the place of a voice."""
 
     @property
     def response_format(self) -> str:
@@ -56,7 +72,10 @@ class Row:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of what is asked: rows with equal ones would get the same treatment."""
-        canonical = json.dumps(self.request, ensure_ascii=True, sort_keys=True)
+        asked = dict(self.request)
+        if self.prompt is not None:
+            asked["prompt"] = [self.prompt.sha256, self.prompt.text, self.prompt.language]
+        canonical = json.dumps(asked, ensure_ascii=True, sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def to_input(self) -> dict[str, Any]:
@@ -68,11 +87,11 @@ def read_row(named: Mapping[str, str], *, line: int, record: int, cells: tuple[s
     """The row that the known columns ``named`` describe, with its first fault if it has one."""
     custom_id = named.get("id", "") or default_custom_id(record - 1)
     try:
-        request = read_request(named)
+        request, prompt = read_request(named), read_prompt(named)
         check_custom_id(custom_id)
     except InputError as error:
         return Row(custom_id, line, record, cells, fault=RowFault.of(error))
-    return Row(custom_id, line, record, cells, request)
+    return Row(custom_id, line, record, cells, request, prompt=prompt)
 
 
 def read_request(named: Mapping[str, str]) -> dict[str, Any]:
@@ -91,6 +110,22 @@ def read_request(named: Mapping[str, str]) -> dict[str, Any]:
     if response_format := named.get("response_format", "").strip().lower():
         request["response_format"] = read_format(response_format)
     return request
+
+
+def read_prompt(named: Mapping[str, str]) -> Prompt | None:
+    """The clip that a row brings, if it brings one."""
+    names = ("prompt_audio", "prompt_text", "prompt_language", "language", "voice")
+    path, text, own, general, voice = (named.get(name, "").strip() for name in names)
+    if not path and not text:
+        return None
+    if not path or not text:
+        missing = "prompt_text" if path else "prompt_audio"
+        raise MissingFieldError(f"{missing} is blank; a clip and what is said in it go together.")
+    if voice:
+        raise InputError("A row has a voice or a prompt_audio, not both.")
+    if not own and not general:
+        raise MissingFieldError("prompt_language is blank: give that of the clip, such as en.")
+    return Prompt(Path(path), text, own or general)
 
 
 def read_speed(text: str) -> float:

@@ -18,6 +18,7 @@ from voicemill.bulk.folder import OutputFolder, sha256_of
 from voicemill.bulk.manifest import Manifest, RowEnd, SpokenAudio
 from voicemill.bulk.plan import Plan, chunks
 from voicemill.bulk.progress import Display, Tally
+from voicemill.bulk.prompts import PromptVoices
 from voicemill.bulk.rows import Row, RowFault
 from voicemill.client import AudioMismatchError, Client, ServerProblemError
 from voicemill.errors import JobNotFoundError, PayloadTooLargeError
@@ -75,6 +76,7 @@ class BulkRun:
         self._plan = plan
         self._display = display
         self._in_place = in_place
+        self._prompts = PromptVoices(client)
         self._pending: deque[list[Row]] = deque()
         self._flights: list[Flight] = []
 
@@ -121,9 +123,10 @@ class BulkRun:
 
     def _submit(self, rows: list[Row]) -> None:
         """Send rows as one job, less those the server names as unfit."""
+        rows = self._without(rows, self._prompts.refused(rows))
         while rows:
             try:
-                job = self._client.create_job([row.to_input() for row in rows], **BULK)
+                job = self._client.create_job([*map(self._prompts.input_of, rows)], **BULK)
             except ServerProblemError as problem:
                 if problem.status == PayloadTooLargeError.http_status and len(rows) > 1:
                     half = len(rows) // 2
@@ -140,6 +143,10 @@ class BulkRun:
         faults = refused(problem, rows)
         if not faults:
             raise problem
+        return self._without(rows, faults)
+
+    def _without(self, rows: list[Row], faults: Sequence[tuple[Row, RowFault]]) -> list[Row]:
+        """The rows that have none of these faults; the others fail."""
         self._record([failed(row, None, fault) for row, fault in faults], rows)
         unfit = {row.id for row, _ in faults}
         return [row for row in rows if row.id not in unfit]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 from voicemill.bulk.errors import TableError, TableFault
+from voicemill.bulk.prompts import with_prompts
 from voicemill.bulk.rows import Row, RowFault, read_row
 from voicemill.errors import DuplicateCustomIdError
 
@@ -27,6 +28,9 @@ KNOWN_COLUMNS = (
     "seed",
     "instructions",
     "response_format",
+    "prompt_audio",
+    "prompt_text",
+    "prompt_language",
 )
 OWN_PREFIX = "tts_"
 """Columns that a run adds; dropped on reading, so that an errors.csv can be fed back."""
@@ -83,7 +87,9 @@ def read_table(path: Path, *, delimiter: str = ",") -> Table:
         raise TableError(name, [encoding_fault(error)]) from error
     with unlimited_cells():
         file = io.StringIO(text.removeprefix(codecs.BOM_UTF8.decode()), newline="")
-        return replace(parse_table(name, file, delimiter), source=source)
+        table = parse_table(name, file, delimiter)
+    folder = Path() if piped else path.parent
+    return replace(table, source=source, rows=tuple(with_prompts(table.rows, folder)))
 
 
 def parse_table(name: str, file: TextIO, delimiter: str = ",") -> Table:

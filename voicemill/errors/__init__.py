@@ -4,6 +4,7 @@
     ├── SettingsError            the start stops and names the variable
     ├── RequestError             what a client asked for
     ├── InputError               one field of what it sent, with a JSON pointer
+    │   └── PromptAudioInvalidError   the clip a voice is to be cloned from
     ├── StoreUnavailableError    Redis is away; StoreRefusedError: it takes no writes
     ├── SynthesisError           one item could not become audio
     │   └── StorageError         the output folder takes no audio, whatever the item
@@ -33,7 +34,6 @@ from voicemill.errors.inputs import (
     MissingFieldError,
     ModelNotFoundError,
     NoSpeakableTextError,
-    PromptAudioInvalidError,
     TextTooLongError,
     UnknownFieldError,
     UnsupportedFeatureError,
@@ -83,6 +83,21 @@ from voicemill.errors.synthesis import (
     UnsupportedCharactersError,
     WorkerLostError,
 )
+from voicemill.errors.voices import (
+    InvalidVoiceNameError,
+    NoSampleError,
+    NoSuchVoiceError,
+    PromptAudioInvalidError,
+    PromptClippedError,
+    PromptLengthError,
+    PromptNoisyError,
+    PromptSampleRateError,
+    PromptSilentError,
+    PromptTextImplausibleError,
+    PromptUndecodableError,
+    TooManyVoicesError,
+    VoiceExistsError,
+)
 
 __all__ = [
     "AccessDeniedError",
@@ -102,6 +117,7 @@ __all__ = [
     "InvalidCustomIdError",
     "InvalidInputError",
     "InvalidTextError",
+    "InvalidVoiceNameError",
     "ItemNotFoundError",
     "JobActiveError",
     "JobNotFoundError",
@@ -111,12 +127,21 @@ __all__ = [
     "ModelNotFoundError",
     "MountMissingError",
     "NoAudioError",
+    "NoSampleError",
     "NoSpeakableTextError",
+    "NoSuchVoiceError",
     "NotReadyError",
     "OutOfMemoryError",
     "OutputError",
     "PayloadTooLargeError",
     "PromptAudioInvalidError",
+    "PromptClippedError",
+    "PromptLengthError",
+    "PromptNoisyError",
+    "PromptSampleRateError",
+    "PromptSilentError",
+    "PromptTextImplausibleError",
+    "PromptUndecodableError",
     "QueueFullError",
     "QuotaExceededError",
     "RangeNotSatisfiableError",
@@ -131,11 +156,13 @@ __all__ = [
     "SynthesisError",
     "SynthesisTimeoutError",
     "TextTooLongError",
+    "TooManyVoicesError",
     "UnauthorizedError",
     "UnknownFieldError",
     "UnsupportedCharactersError",
     "UnsupportedFeatureError",
     "UnsupportedMediaTypeError",
+    "VoiceExistsError",
     "VoiceNotFoundError",
     "VoicemillError",
     "WorkerLostError",

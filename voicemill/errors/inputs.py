@@ -102,17 +102,10 @@ class ModelNotFoundError(InputError):
 
 
 class VoiceNotFoundError(InputError):
-    """The model has no such voice."""
+    """The model has no such voice, and none was enrolled by this name or it was deleted."""
 
     code = "voice_not_found"
     title = "The voice is not known"
-
-
-class PromptAudioInvalidError(InputError):
-    """The clip that a voice is to be cloned from can't be used."""
-
-    code = "prompt_audio_invalid"
-    title = "The prompt audio can't be used"
 
 
 class UnsupportedFeatureError(InputError):

@@ -3,22 +3,12 @@
 -- seconds until it expires, seconds its outputs are kept, silence (ms) between the items' audio in one file
 -- (each of the four may be ""), items, characters, bytes, most bytes, and "never" where audio is not to be
 -- reused
--- uses: jobs, waiting
+-- uses: jobs, memory, waiting
 local job, tenant = ARGV[1], ARGV[2]
-local MOST_MEMORY = 0.9
 if redis.call('EXISTS', job_key(job)) == 1 then return redis.error_reply('JOBEXISTS') end
 
--- What is left is for the jobs there are. A Redis that takes no writes at all says so itself.
-local function is_full()
-  local queued = tonumber(redis.call('GET', P .. 'queued_bytes')) or 0
-  if queued + ARGV[14] > tonumber(ARGV[15]) then return true end
-  local memory = redis.call('INFO', 'memory')
-  local used = tonumber(string.match(memory, 'used_memory:(%d+)'))
-  local most = tonumber(string.match(memory, 'maxmemory:(%d+)'))
-  return most > used and used > MOST_MEMORY * most
-end
-
-if is_full() then return redis.error_reply('FULL') end
+local queued = tonumber(redis.call('GET', P .. 'queued_bytes')) or 0
+if queued + ARGV[14] > tonumber(ARGV[15]) or is_short_of_memory() then return redis.error_reply('FULL') end
 local refusal = check_caps(tenant, ARGV[12], ARGV[13])
 if refusal then return refusal end
 local seq = redis.call('INCR', P .. 'seq')

@@ -1,6 +1,7 @@
 -- A child says that it lives.
 -- ARGV: child, node, engine, lease seconds, record (JSON), takes work (1 or 0)
--- Returns [recycles asked of it and its node, 1 if either drains or 0, wanted model revision or ""]
+-- Returns [recycles asked of it and its node, 1 if either drains or 0, wanted model revision or "", voices that
+-- were ever deleted]
 -- uses: keys
 local child, node, engine = ARGV[1], ARGV[2], ARGV[3]
 local expiry = now() + tonumber(ARGV[4])
@@ -19,4 +20,5 @@ return {
   (tonumber(recycles[1]) or 0) + (tonumber(recycles[2]) or 0),
   math.min(drains, 1),
   redis.call('HGET', P .. 'wanted_models', engine) or '',
+  tonumber(redis.call('GET', P .. 'voice_deletions')) or 0,
 }

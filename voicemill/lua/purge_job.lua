@@ -1,6 +1,6 @@
 -- Forget a job whose files are gone, but for its name: who was frozen may still write a file.
 -- ARGV: job, seconds until the AOF is rewritten
--- uses: tasks
+-- uses: memory, tasks
 local REMEMBERED = 100000
 local job = ARGV[1]
 local record = redis.call('HMGET', job_key(job), 'engines', 'deleted')

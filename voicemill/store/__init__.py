@@ -13,6 +13,7 @@ from voicemill.store.removal import RemovalStore
 from voicemill.store.replay import DeadLetter, DeadLetterPage, ReplayStore
 from voicemill.store.tasks import AdmittedTask, Spoken, StartedTask, TaskStore
 from voicemill.store.tenants import TenantStore
+from voicemill.store.voices import VoiceStore, WaitingPrompt
 
 __all__ = [
     "AdmittedTask",
@@ -23,6 +24,7 @@ __all__ = [
     "Spoken",
     "StartedTask",
     "Store",
+    "WaitingPrompt",
 ]
 
 
@@ -32,6 +34,7 @@ class Store(
     FinalizingStore,
     FleetStore,
     TenantStore,
+    VoiceStore,
     RemovalStore,
     DurabilityStore,
 ):

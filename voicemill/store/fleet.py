@@ -57,8 +57,9 @@ class FleetStore(Connection):
         """A child lives; it counts as a slot while it takes work. Gives what is asked of it."""
         record = to_json(replace(child, takes_work=takes_work))
         taken = (child.id, child.node, child.engine, lease_seconds, record, int(takes_work))
-        recycles, drain, revision = self.run("heartbeat", *taken)
-        return Orders(int(recycles), bool(drain), revision.decode() if revision else None)
+        recycles, drain, revision, deletions = self.run("heartbeat", *taken)
+        model = revision.decode() if revision else None
+        return Orders(int(recycles), bool(drain), model, int(deletions))
 
     def beat_clerk(self, clerk_id: str, lease_seconds: float) -> None:
         """A clerk lives."""

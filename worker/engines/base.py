@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -99,6 +100,39 @@ class HasProcesses(Protocol):
 
     def is_lost(self) -> bool:
         """Whether one has ended without which it can't go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a voice is cloned from."""
+
+    audio: Path
+    """A mono WAV of 16 bits, at 16 kHz or more, of 1 to 30 seconds."""
+    text: str
+    """What is said in it."""
+    language: str
+    """BCP 47 tag."""
+
+
+@runtime_checkable
+class ClonesVoices(Protocol):
+    """What an engine that declares ``cloning`` offers beside: voices made of prompts.
+
+    No two of its methods run at once, but not all are called by the same thread.
+    """
+
+    def enrol(self, voice: str, prompt: Prompt) -> None:
+        """Make of a prompt what ``synthesize`` needs to speak in a voice of this name.
+
+        Two voices may have the same text or the same audio: only their names tell them apart.
+        Raises ``PromptAudioInvalidError`` for a prompt that it can't use, for good.
+        """
+
+    def forget(self, voice: str) -> None:
+        """Give back all that ``enrol`` made of this voice, if it is there.
+
+        ``synthesize`` raises ``VoiceNotFoundError`` for it from now on.
+        """
 
 
 def refusal(name: str, value: Any, remedy: str) -> SettingsError:

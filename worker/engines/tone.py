@@ -46,11 +46,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from voicemill.errors import EnginePoisonedError, OutOfMemoryError, SynthesisError
+from voicemill.errors import (
+    EnginePoisonedError,
+    OutOfMemoryError,
+    PromptAudioInvalidError,
+    SynthesisError,
+    VoiceNotFoundError,
+)
 from voicemill.voices import Capabilities, Voice
 from worker.cached_memory import CachedMemory
 from worker.engines.base import (
     WARM_UP_CALLS,
+    Prompt,
     Samples,
     Segment,
     SynthesisOptions,
@@ -66,6 +73,8 @@ SECONDS_PER_CHARACTER = 0.06
 LEAST_SECONDS = 0.25
 LANGUAGES = ("en", "de", "es", "fr", "hi", "ja", "zh")
 BASE_HZ = {"low": 110.0, "high": 330.0}
+CLONED_HZ = 700.0
+"""The lowest that a cloned voice may have; the highest is an octave above."""
 DIRECTIVE = re.compile(r"\{tone:([a-z-]+)(?:=([^{}]*))?\}")
 
 Output = Literal["normal", "silence", "nan", "empty", "loud"]
@@ -125,7 +134,10 @@ def read_option(name: str, value: Any) -> Any:
 
 
 class ToneEngine:
-    """Length follows the number of characters, pitch the text, voice and seed."""
+    """Length follows the number of characters, pitch the text, voice and seed.
+
+    The pitch of an enrolled voice follows from its prompt.
+    """
 
     def __init__(self) -> None:
         self._options = ToneOptions()
@@ -134,6 +146,7 @@ class ToneEngine:
         self._leak: list[bytes] = []
         self._device: DeviceMemory | None = None
         self._cached = 0
+        self._base_hz = dict(BASE_HZ)
 
     def load(self, options: Mapping[str, Any]) -> Capabilities:
         """Take the options; nothing else is needed."""
@@ -153,6 +166,7 @@ class ToneEngine:
             min_speed=0.25,
             max_speed=4.0,
             seed=True,
+            cloning=True,
             max_batch=4,
             deterministic=True,
             engine_licence="Apache-2.0",
@@ -162,6 +176,8 @@ class ToneEngine:
         self, batch: Sequence[Segment], voice: str, options: SynthesisOptions
     ) -> list[Samples | SynthesisError]:
         """Sound each segment, in the time that the options say."""
+        if voice not in self._base_hz:
+            raise VoiceNotFoundError(f"The tone engine has no voice {voice!r}.")
         self._calls += 1
         worked = self._calls - WARM_UP_CALLS
         if worked <= 0:
@@ -173,12 +189,25 @@ class ToneEngine:
             raise OutOfMemoryError("The tone engine was told to have no memory for so much text.")
         return [self._sound(segment, voice, options) for segment in batch]
 
+    def enrol(self, voice: str, prompt: Prompt) -> None:
+        """Have a voice of a pitch that the prompt's bytes and text decide."""
+        try:
+            heard = prompt.audio.read_bytes()
+        except OSError as error:
+            raise PromptAudioInvalidError(f"The prompt can't be read: {error.strerror}.") from error
+        self._base_hz[voice] = cloned_hz(heard, prompt.text)
+
+    def forget(self, voice: str) -> None:
+        """Have that voice no more."""
+        self._base_hz.pop(voice, None)
+
     def after_batch(self) -> None:
         """Nothing to give back; what leaked stays."""
 
     def unload(self) -> None:
         """Let go of what leaked of the host; only the end of the process frees the device."""
         self._leak.clear()
+        self._base_hz = dict(BASE_HZ)
 
     def cached_memory(self) -> CachedMemory | None:
         """What it holds of the device; nothing unless it was told to have a cache."""
@@ -204,7 +233,8 @@ class ToneEngine:
         except SynthesisError as error:
             return error
         told = next((output for output in OUTPUTS if output in directives), None)
-        samples = tone(spoken, voice, options.speed, segment.seed)
+        hz = self._base_hz[voice] * interval(spoken, segment.seed)
+        samples = sound(seconds(spoken, options.speed), hz)
         return spoiled(samples, told or self._options.output)
 
     def _work(self, characters: int, more_seconds: float) -> None:
@@ -280,8 +310,19 @@ def hang(libc: ctypes.CDLL) -> None:
 
 def pitch(text: str, voice: str, seed: int | None = None) -> float:
     """The tone's frequency (Hz): the voice's own, up to an octave higher as the text says."""
+    return BASE_HZ[voice] * interval(text, seed)
+
+
+def cloned_hz(heard: bytes, text: str) -> float:
+    """The own frequency (Hz) of a voice that is cloned from these bytes of a file and this text."""
+    digest = hashlib.sha256(hashlib.sha256(heard).digest() + text.encode()).digest()
+    return float(CLONED_HZ * 2 ** (int.from_bytes(digest[:2], "big") / 2**16))
+
+
+def interval(text: str, seed: int | None = None) -> float:
+    """How many times higher than its voice's own frequency a text sounds: 1 up to 2."""
     steps = hashlib.sha256(f"{seed or 0}/{text}".encode()).digest()[0] % 24
-    return float(BASE_HZ[voice] * 2 ** (steps / 24))
+    return float(2 ** (steps / 24))
 
 
 def seconds(text: str, speed: float = 1.0) -> float:
@@ -290,9 +331,13 @@ def seconds(text: str, speed: float = 1.0) -> float:
 
 
 def tone(text: str, voice: str, speed: float, seed: int | None) -> Samples:
-    """The samples of a text."""
-    count = round(seconds(text, speed) * SAMPLE_RATE_HZ)
-    phase = np.arange(count) * (2 * np.pi * pitch(text, voice, seed) / SAMPLE_RATE_HZ)
+    """The samples of a text in one of the engine's own voices."""
+    return sound(seconds(text, speed), pitch(text, voice, seed))
+
+
+def sound(length: float, hz: float) -> Samples:
+    """So many seconds of one frequency."""
+    phase = np.arange(round(length * SAMPLE_RATE_HZ)) * (2 * np.pi * hz / SAMPLE_RATE_HZ)
     samples: Samples = (AMPLITUDE * np.sin(phase)).astype(np.float32)
     return samples
 

@@ -43,8 +43,3 @@ local function stopped_as(job)
   if status ~= 'cancelling' and status ~= 'cancelled' and status ~= 'expired' then return false end
   return redis.call('HGET', job_key(job), 'stop:' .. fields[2])
 end
-
--- Have the append-only file written anew some time from now, if that is not planned already.
-local function rewrite_in(seconds)
-  redis.call('SET', P .. 'rewrite_at', now() + tonumber(seconds), 'NX')
-end
