@@ -140,7 +140,7 @@ class Sweep:
                 yield entry.name
 
     def _file_time(self) -> float:
-        """Now, by the clock that gives files their times: that of the disk, where others write too."""
+        """Now, by the clock that gives files their times: that of the disk."""
         with tempfile.TemporaryFile(dir=self._folder) as probe:
             return os.fstat(probe.fileno()).st_mtime
 
