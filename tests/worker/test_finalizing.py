@@ -492,6 +492,7 @@ def start_clerk(redis_url: str, folder: Path) -> subprocess.Popen[bytes]:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_another_clerk_goes_on_where_one_was_killed_or_froze(
     store: Store,

@@ -79,6 +79,29 @@ def test_files_that_cannot_be_removed_keep_the_job_to_be_removed(
     assert store.removals() == []
 
 
+def test_many_jobs_that_cannot_be_removed_keep_no_other_from_it(
+    store: Store, housekeeper: Housekeeper, folder: Path
+) -> None:
+    stuck = {f"job_{number}" for number in range(10)}
+    stuck_expired = {f"old_{number}" for number in range(10)}
+    for job_id in (*sorted(stuck), "job_x"):
+        store.create_job(job_id, "default", inputs("a"), {})
+        store.delete(job_id, cancel=True)
+    for job_id in (*sorted(stuck_expired), "old_x"):
+        ended(store, job_id, output_expires_after=0.001)
+    for job_id in stuck | stuck_expired:
+        (folder / job_id).write_text("no folder at all")
+    for job_id in ("job_x", "old_x"):
+        spoken(folder, job_id)
+
+    for _ in range(2):
+        housekeeper.tick()
+
+    assert not any((folder / job_id).exists() for job_id in ("job_x", "old_x"))
+    assert set(store.removals(limit=100)) == stuck
+    assert set(store.expired_outputs(limit=100)) == stuck_expired
+
+
 def test_a_clerk_whose_clock_is_ahead_sweeps_nothing_that_is_new(
     store: Store, housekeeper: Housekeeper, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
