@@ -200,6 +200,7 @@ print(write_audio(folder / "job_1" / "a.wav", b"RIFF").size_bytes)
 """
 
 
+@pytest.mark.full
 def test_a_read_only_file_system_says_so_until_it_is_writable_again(
     redis_url: str, tmp_path: Path
 ) -> None:

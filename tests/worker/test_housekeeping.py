@@ -160,6 +160,24 @@ def test_deleted_texts_leave_the_append_only_file_when_it_is_rewritten(own_valke
     store.close()
 
 
+def test_a_rewrite_that_can_not_begin_when_it_is_due_stays_due(own_valkey: Valkey) -> None:
+    store = Store.connect(own_valkey.url)
+    client: Any = store._redis
+
+    def is_rewritten() -> bool:
+        return not client.info("persistence")["aof_rewrite_in_progress"]
+
+    client.config_set("rdb-key-save-delay", 100_000)
+    client.mset({f"filler:{number}": number for number in range(5)})
+    client.set("voicemill:rewrite_at", 1)
+    client.bgrewriteaof()
+    assert not store.rewrite_append_only_file(), "another is being written, which began before"
+    wait_until(is_rewritten, what="the end of the other")
+    assert store.rewrite_append_only_file()
+    client.config_set("rdb-key-save-delay", 0)
+    store.close()
+
+
 # --- retention ------------------------------------------------------------------
 
 
@@ -486,6 +504,7 @@ def test_nothing_is_removed_from_a_folder_that_is_not_ours(
     assert store.removals() == ["job_1"], "its own files may come back"
 
 
+@pytest.mark.full
 def test_a_clerk_stops_jobs_at_their_deadline_and_removes_what_was_deleted(
     store: Store, redis_url: str, folder: Path
 ) -> None:
