@@ -109,7 +109,10 @@ def test_less_room_than_the_floor_is_a_full_disk(store: Store, folder: Path) -> 
     assert storage_of(store, folder, 1).look() is None
 
 
-def test_a_file_that_found_no_room_is_waited_for(store: Store, folder: Path) -> None:
+def test_a_file_that_found_no_room_is_waited_for(
+    store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("voicemill.storage.PAUSE_SECONDS", 0.2)
     storage = storage_of(store, folder)
     storage.look()
     free = shutil.disk_usage(folder).free
@@ -197,6 +200,7 @@ print(write_audio(folder / "job_1" / "a.wav", b"RIFF").size_bytes)
 """
 
 
+@pytest.mark.full
 def test_a_read_only_file_system_says_so_until_it_is_writable_again(
     redis_url: str, tmp_path: Path
 ) -> None:

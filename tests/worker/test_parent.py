@@ -13,8 +13,9 @@ from worker.parent import Parent
 
 
 @pytest.fixture
-def parent(redis_url: str) -> Iterator[Parent]:
-    """One that tells how it is."""
+def parent(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Parent]:
+    """One that tells how it is, often."""
+    monkeypatch.setattr("worker.heartbeat.LONGEST_PAUSE_SECONDS", 0.05)
     parent = Parent(Settings(redis_url=redis_url, engine="tone"), "node@host")
     parent.start()
     yield parent
