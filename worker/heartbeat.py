@@ -64,13 +64,19 @@ class Heartbeat:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="node-heartbeat", daemon=True)
 
-    def start(self) -> None:
-        """Take the node name, and keep it; raises ``SettingsError`` while another worker has it."""
+    def start(self) -> bool:
+        """Take the node name, and keep it; raises ``SettingsError`` while another worker has it.
+
+        False: the store is away, and whether another has it is not known yet.
+        """
+        is_ours = False
         try:
             patiently(STORE_PATIENCE_SECONDS, self._keep_name)
+            is_ours = True
         except (StoreUnavailableError, StoreRefusedError) as error:
             logger.warning("whether %s runs already is not known: %s", self._node, error)
         self._thread.start()
+        return is_ours
 
     def stop(self) -> None:
         """Say no more that the worker lives."""
@@ -99,6 +105,15 @@ class Heartbeat:
         self._counts.append((name, labels, by))
 
     def _run(self) -> None:
+        try:
+            self._go_on()
+        finally:
+            if not self._stopping.is_set():
+                # It would work on unseen, and nothing would end what it holds on to.
+                logger.critical("the heartbeat has failed; the worker stops, to be started anew")
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    def _go_on(self) -> None:
         pause = min(LONGEST_PAUSE_SECONDS, self._settings.lease_seconds / 4)
         while True:
             try:

@@ -82,8 +82,8 @@ class Parent:
         if self._settings.engine_python is not None:
             refuse_unfit(self._settings.engine_python)
         # Whoever else wants the name looks whether it is kept, and a release may take a while.
-        self.heartbeat.start()
-        release_all(self._store, self._settings, self.node, "Its worker was replaced.")
+        if self.heartbeat.start():
+            release_all(self._store, self._settings, self.node, "Its worker was replaced.")
 
     def stop(self) -> None:
         """Release what is left."""

@@ -58,6 +58,20 @@ def test_a_job_that_is_gone_was_cancelled(bench: Bench) -> None:
     assert outcome == Outcome("job_1", "row-000001", ItemStatus.CANCELLED)
 
 
+def test_one_file_that_can_not_be_written_costs_its_item_its_attempts_and_no_other(
+    bench: Bench,
+) -> None:
+    bench.submit("One.")
+    bench.submit("Another.", job="job_2")
+    (bench.folder / "job_1").write_text("no folder at all")
+    (item,) = bench.speak()
+    assert (item.status, item.attempts) == (ItemStatus.FAILED, 3)
+    assert item.error is not None
+    assert item.error.code == "output_failed"
+    (other,) = bench.store.items("job_2")
+    assert (other.status, other.attempts) == (ItemStatus.SUCCEEDED, 1)
+
+
 def test_what_is_spoken_while_redis_takes_no_writes_waits_to_be_recorded(
     own_valkey: Valkey, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
