@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,15 @@ from voicemill.errors import (
     InvalidAudioError,
     SettingsError,
     SynthesisError,
+    UnsupportedFeatureError,
     VoicemillError,
 )
 from worker.engines import load_engine
 from worker.engines.base import (
     CachesDeviceMemory,
+    ClonesVoices,
     Engine,
+    Prompt,
     ReportsDeviceMemory,
     Samples,
     Segment,
@@ -82,6 +86,8 @@ class Host:
         self.calls: Mapping[str, Callable[[Mapping[str, Any]], Answer]] = {
             "load": self.load,
             "synthesize": self.synthesize,
+            "enrol": self.enrol,
+            "forget": self.forget,
             "after_batch": self.after_batch,
             "unload": self.unload,
         }
@@ -107,6 +113,20 @@ class Host:
             [record_of(one) if isinstance(one, VoicemillError) else len(one) for one in checked],
             [one for one in checked if not isinstance(one, VoicemillError)],
         )
+
+    def enrol(self, call: Mapping[str, Any]) -> Answer:
+        """Make a voice of a prompt."""
+        if not isinstance(self.engine, ClonesVoices):
+            raise UnsupportedFeatureError("The engine can't speak in enrolled voices.")
+        prompt = call["prompt"]
+        self.engine.enrol(call["voice"], Prompt(**{**prompt, "audio": Path(prompt["audio"])}))
+        return None, []
+
+    def forget(self, call: Mapping[str, Any]) -> Answer:
+        """Give back what was made of a voice."""
+        if isinstance(self.engine, ClonesVoices):
+            self.engine.forget(call["voice"])
+        return None, []
 
     def after_batch(self, _call: Mapping[str, Any]) -> Answer:
         """Have the engine give back what it can."""
