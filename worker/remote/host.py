@@ -101,8 +101,10 @@ class Host:
 
     def load(self, call: Mapping[str, Any]) -> Answer:
         """Find the engine in this Python and load it; gives its capabilities."""
-        self._engine = find_engine(call["engine"])
-        return self._engine.load(call["options"]).to_record(), []
+        engine = find_engine(call["engine"])
+        capabilities = engine.load(call["options"])
+        self._engine = engine
+        return capabilities.to_record(), []
 
     def synthesize(self, call: Mapping[str, Any]) -> Answer:
         """Speak segments; gives for each the number of its samples, or its error."""
@@ -135,7 +137,8 @@ class Host:
 
     def unload(self, _call: Mapping[str, Any]) -> Answer:
         """Have the engine give back all; this process ends after it."""
-        self.engine.unload()
+        engine, self._engine = self.engine, None
+        engine.unload()
         return None, []
 
     def memory(self) -> dict[str, Any]:
