@@ -6,7 +6,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from typing import Final
 
@@ -37,6 +37,7 @@ from voicemill.errors import (
     JobNotFoundError,
     NoAudioError,
     NotReadyError,
+    NoWorkersError,
     PayloadTooLargeError,
     QueueFullError,
     QuotaExceededError,
@@ -74,6 +75,7 @@ LOCATION: Final = {"Location": "Where the job is followed."}
             UnsupportedMediaTypeError,
             QuotaExceededError,
             QueueFullError,
+            NoWorkersError,
         ),
     )
 )
@@ -83,6 +85,8 @@ def create() -> Response:
     raw = read_json(request)
     key = request.headers.get("X-Fairness-Key")
     items, head = Submission(here.store.engines(), here.settings).read(raw, key)
+    if here.settings.without_workers == "refuse":
+        refuse_unserved({item.model for item in items})
     job = here.store.create_job(
         new_job_id(),
         current_tenant(),
@@ -269,6 +273,17 @@ def wait_for(job: Job, seconds: float) -> Job:
         look = min(look * 1.5, LONGEST_LOOK_SECONDS)
         job = context().store.job(job.id)
     return job
+
+
+def refuse_unserved(models: Iterable[str]) -> None:
+    """Raise ``NoWorkersError`` where a model has no child that takes work now."""
+    slots = context().store.snapshot().slots
+    unserved = sorted(model for model in models if not slots.get(model))
+    if unserved:
+        raise NoWorkersError(
+            f"No child of {', '.join(unserved)} takes work now, and VOICEMILL_WITHOUT_WORKERS is "
+            "refuse; try again later, or name a model that /v1/models shows as live."
+        )
 
 
 def fleet_for(jobs: Sequence[Job]) -> Snapshot | None:

@@ -10,6 +10,8 @@ PARENT = "VOICEMILL_PARENT_PID"
 """Tells a child whose it is, so that it notices when it has been orphaned before it could ask."""
 CUDA_DEVICES = "CUDA_VISIBLE_DEVICES"
 TORCH_ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+"""What libraries of arithmetic read once, when they are loaded."""
 NO_TELEMETRY = {"ORT_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 """Libraries under the engines tell their makers about each process, unless these say not to."""
 
@@ -17,6 +19,11 @@ NO_TELEMETRY = {"ORT_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 def visible_devices() -> str | None:
     """What CUDA was told that this process may use; nothing when it was told nothing."""
     return os.environ.get(CUDA_DEVICES)
+
+
+def threads_environment(threads: int) -> dict[str, str]:
+    """So many threads for libraries of arithmetic, where nothing else was said of one."""
+    return {name: str(threads) for name in THREADS if not os.environ.get(name)}
 
 
 def forbid_telemetry() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psutil
 
-from worker.cgroup import memory_groups
+from voicemill.cgroup import memory_groups
 
 
 def resident_bytes() -> int:

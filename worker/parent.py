@@ -18,6 +18,7 @@ from typing import NoReturn
 import psutil
 from celery.worker import state
 
+from voicemill.cores import threads_for, usable_cores
 from voicemill.errors import (
     SettingsError,
     StoreRefusedError,
@@ -40,7 +41,7 @@ from voicemill.workers import (
 )
 from worker.departure import Departure
 from worker.devices import Devices
-from worker.environment import PARENT, TORCH_ALLOCATOR
+from worker.environment import PARENT, TORCH_ALLOCATOR, threads_environment
 from worker.exits import EXIT_ENDED, EXIT_MISCONFIGURED, EXIT_NOT_LOADED, EXIT_STUCK, ending
 from worker.handover import Handover, Leaver, Wish
 from worker.intake import Intake
@@ -75,6 +76,7 @@ class Parent:
         self._settings = settings
         self._store = Store.connect(settings.redis_url)
         self._queue = Queue(settings)
+        self._threads = threads_of(settings)
         self._started_at = time.time()
         born = born_at(os.getpid()) or 0.0
         self._claim = Claim(self.incarnation, os.getpid(), this_machine(), born)
@@ -136,6 +138,7 @@ class Parent:
         return {
             PARENT: str(os.getpid()),
             **({TORCH_ALLOCATOR: conf} if conf else {}),
+            **threads_environment(self._threads),
             **self.devices.environment_of(slot),
         }
 
@@ -354,6 +357,12 @@ class Parent:
         while self._counts:
             self._store.add_metric(*self._counts[0])
             self._counts.popleft()
+
+
+def threads_of(settings: Settings) -> int:
+    """Threads of arithmetic of a child; those of the stack's other engines use the cores too."""
+    children = sum(settings.pools.values())
+    return settings.threads_per_child or threads_for(usable_cores(), children)
 
 
 def stack_of(thread: threading.Thread) -> str:
