@@ -281,8 +281,8 @@ def refuse_unserved(models: Iterable[str]) -> None:
     unserved = sorted(model for model in models if not slots.get(model))
     if unserved:
         raise NoWorkersError(
-            f"No child of {', '.join(unserved)} takes work now, and VOICEMILL_WITHOUT_WORKERS is "
-            "refuse; try again later, or name a model that /v1/models shows as live."
+            f"No child of {', '.join(unserved)} takes work now, and a job does not wait for "
+            "one here; try again later, or name a model that /v1/models shows as live."
         )
 
 

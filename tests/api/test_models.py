@@ -72,8 +72,8 @@ def test_where_they_are_refused_a_job_for_nobody_is_answered_503_and_not_stored(
         assert (answer.status_code, answer.get_json()["code"]) == (503, "no_workers")
         assert int(answer.headers["Retry-After"]) > 0
         assert answer.get_json()["detail"] == (
-            "No child of hibari takes work now, and VOICEMILL_WITHOUT_WORKERS is refuse; try "
-            "again later, or name a model that /v1/models shows as live."
+            "No child of hibari takes work now, and a job does not wait for one here; try again "
+            "later, or name a model that /v1/models shows as live."
         )
         assert strict.get("/v1/jobs").get_json()["data"] == []
         assert strict.post("/v1/jobs", json=BODY).status_code == 202
