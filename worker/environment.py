@@ -6,6 +6,9 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from voicemill.cores import threads_for, usable_cores
+from voicemill.settings import Settings
+
 PARENT = "VOICEMILL_PARENT_PID"
 """Tells a child whose it is, so that it notices when it has been orphaned before it could ask."""
 CUDA_DEVICES = "CUDA_VISIBLE_DEVICES"
@@ -21,8 +24,13 @@ def visible_devices() -> str | None:
     return os.environ.get(CUDA_DEVICES)
 
 
-def threads_environment(threads: int) -> dict[str, str]:
-    """So many threads for libraries of arithmetic, where nothing else was said of one."""
+def threads_environment(settings: Settings) -> dict[str, str]:
+    """How many threads a child's libraries of arithmetic may have, where nothing was said of one.
+
+    Children of the stack's other engines use the cores too.
+    """
+    children = sum(settings.pools.values())
+    threads = settings.threads_per_child or threads_for(usable_cores(), children)
     return {name: str(threads) for name in THREADS if not os.environ.get(name)}
 
 

@@ -18,7 +18,6 @@ from typing import NoReturn
 import psutil
 from celery.worker import state
 
-from voicemill.cores import threads_for, usable_cores
 from voicemill.errors import (
     SettingsError,
     StoreRefusedError,
@@ -47,6 +46,7 @@ from worker.handover import Handover, Leaver, Wish
 from worker.intake import Intake
 from worker.namesake import born_at, claim_name, this_machine
 from worker.patience import patiently
+from worker.placement import Placement, slots_before
 from worker.recycle import Policy
 from worker.release import release, release_all
 from worker.room import Room
@@ -65,18 +65,22 @@ FAREWELL_SECONDS = 10.0
 
 
 class Parent:
-    """One per worker. The pool calls it on Celery's event loop; only a release waits for Redis."""
+    """One per worker. The pool calls it on Celery's event loop, where little waits for Redis:
+    a release, and where there is a GPU the question whether a child fits.
+    """
 
     def __init__(self, settings: Settings, node: str) -> None:
         self.node = node
         self.incarnation = f"{UNACKED_PREFIX}{node}:{uuid.uuid4().hex}"
-        self.devices = Devices()
+        self.devices = Devices(slots_before(settings))
         self.room = Room(self.devices)
         self.intake = Intake(queue_name(settings.engine))
         self._settings = settings
         self._store = Store.connect(settings.redis_url)
+        self.placement = Placement(
+            self._store, self.devices, node, settings.engine, settings.load_timeout_seconds
+        )
         self._queue = Queue(settings)
-        self._threads = threads_of(settings)
         self._started_at = time.time()
         born = born_at(os.getpid()) or 0.0
         self._claim = Claim(self.incarnation, os.getpid(), this_machine(), born)
@@ -91,6 +95,8 @@ class Parent:
         self._recycles: deque[RecycleRecord] = deque(maxlen=RECYCLES_KEPT)
         self._failures: dict[int, str] = {}
         """Why a slot has no child, or no successor of its child."""
+        self._waits: dict[int, str] = {}
+        """What slots wait for that are not filled."""
         self._early: dict[int, str] = {}
         self._farewell: list[str] = []
         self._counts: deque[tuple[str, dict[str, str], float]] = deque()
@@ -138,7 +144,7 @@ class Parent:
         return {
             PARENT: str(os.getpid()),
             **({TORCH_ALLOCATOR: conf} if conf else {}),
-            **threads_environment(self._threads),
+            **threads_environment(self._settings),
             **self.devices.environment_of(slot),
         }
 
@@ -156,11 +162,13 @@ class Parent:
     def child_up(self, slot: int) -> None:
         """A child of this slot has loaded its engine."""
         self.any_loaded = True
+        self.placement.settle(slot)
         self._failures.pop(slot, None)
 
     def slots_given_up(self, first: int) -> None:
         """Slots from ``first`` on are no more."""
         self._failures = {slot: one for slot, one in self._failures.items() if slot < first}
+        self._waits = {slot: one for slot, one in self._waits.items() if slot < first}
 
     def child_warm(self, pid: int, seconds: float) -> None:
         """How long a child's engine took to load and to speak."""
@@ -205,8 +213,20 @@ class Parent:
         """A child is about to be killed because its batch hangs."""
         self._timed_out.add(pid)
 
+    def has_room(self, slot: int) -> bool:
+        """Whether a child may load in a slot that nobody holds; while not, it is told why."""
+        lack = self.placement.lack(slot)
+        if lack is None:
+            self._waits.pop(slot, None)
+        elif self._waits.get(slot) is None:
+            logger.warning("slot %d waits for memory: %s", slot, lack)
+        if lack is not None:
+            self._waits[slot] = f"Slot {slot} waits for memory: {lack}."
+        return lack is None
+
     def breaks_first(self, leaver: Leaver) -> None:
         """Two did not fit: there is a pause as long as a load."""
+        self.placement.keep(leaver.slot, leaver.wish.footprint.gpu)
         self._count("voicemill_handover_breaks_total", {"reason": leaver.wish.reason})
         self._note(RecycleRecord(time.time(), leaver.pid, None, leaver.wish.reason))
 
@@ -274,7 +294,12 @@ class Parent:
             processes=self._processes,
             recycles=list(self._recycles),
             failure=" ".join(self._failures.values()) or None,
-            alerts=[*self.devices.alerts, *self._early.values(), *self._farewell],
+            alerts=[
+                *self.devices.alerts,
+                *self._waits.values(),
+                *self._early.values(),
+                *self._farewell,
+            ],
         )
 
     def _beat(self) -> None:
@@ -357,12 +382,6 @@ class Parent:
         while self._counts:
             self._store.add_metric(*self._counts[0])
             self._counts.popleft()
-
-
-def threads_of(settings: Settings) -> int:
-    """Threads of arithmetic of a child; those of the stack's other engines use the cores too."""
-    children = sum(settings.pools.values())
-    return settings.threads_per_child or threads_for(usable_cores(), children)
 
 
 def stack_of(thread: threading.Thread) -> str:

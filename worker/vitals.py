@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from voicemill.errors import OutOfMemoryError, VoicemillError
 from voicemill.settings import Settings
+from voicemill.workers import Footprint
 from worker import gpu, memory
 from worker.engines.base import CachesDeviceMemory, Engine, ReportsDeviceMemory, SparesMemory
 from worker.environment import visible_devices
-from worker.handover import Footprint
 from worker.measurements import CachedMemory, Measurements, MemoryUse
 from worker.nvml import Driver
 from worker.pace import Pace
