@@ -102,6 +102,12 @@ class Parent:
         self._counts: deque[tuple[str, dict[str, str], float]] = deque()
         self._heartbeat = threading.Thread(target=self._beat, name="node-heartbeat", daemon=True)
 
+    @property
+    def alerts(self) -> list[str]:
+        """What an operator should look at."""
+        waits, early = self._waits.values(), self._early.values()
+        return [*self.devices.alerts, *waits, *early, *self._farewell]
+
     def start(self) -> None:
         """Take the node name, release what an earlier process of it held, say that we live.
 
@@ -294,12 +300,7 @@ class Parent:
             processes=self._processes,
             recycles=list(self._recycles),
             failure=" ".join(self._failures.values()) or None,
-            alerts=[
-                *self.devices.alerts,
-                *self._waits.values(),
-                *self._early.values(),
-                *self._farewell,
-            ],
+            alerts=self.alerts,
         )
 
     def _beat(self) -> None:
