@@ -35,10 +35,12 @@ from worker.exits import EXIT_ENDED, EXIT_MISCONFIGURED, EXIT_NOT_LOADED, ending
 from worker.handover import Handover, Leaver, Wish
 from worker.heartbeat import Heartbeat
 from worker.intake import Intake
+from worker.placement import Placement, slots_before
 from worker.recycle import Policy
 from worker.release import release, release_all
 from worker.remote.interpreter import refuse_unfit
 from worker.room import Room
+from worker.threads import threads_environment
 
 logger = logging.getLogger(__name__)
 
@@ -49,16 +51,21 @@ FAREWELL_SECONDS = 10.0
 
 
 class Parent:
-    """One per worker. The pool calls it on Celery's event loop; only a release waits for Redis."""
+    """One per worker. The pool calls it on Celery's event loop, where little waits for Redis:
+    a release, and where there is a GPU the question whether a child fits.
+    """
 
     def __init__(self, settings: Settings, node: str) -> None:
         self.node = node
-        self.devices = Devices()
+        self.devices = Devices(slots_before(settings))
         self.room = Room(self.devices)
         self.intake = Intake(queue_name(settings.engine))
         self._settings = settings
         self._store = Store.connect(settings.redis_url)
         self.heartbeat = Heartbeat(self._store, settings, node, self.intake, self._record)
+        self.placement = Placement(
+            self._store, self.devices, node, settings.engine, settings.load_timeout_seconds
+        )
         self._started_at = time.time()
         self.any_loaded = False
         self._failed_loads = 0
@@ -70,7 +77,15 @@ class Parent:
         self._recycles: deque[RecycleRecord] = deque(maxlen=RECYCLES_KEPT)
         self._failures: dict[int, str] = {}
         """Why a slot has no child, or no successor of its child."""
+        self._waits: dict[int, str] = {}
+        """What slots wait for that are not filled."""
         self._early: dict[int, str] = {}
+
+    @property
+    def alerts(self) -> list[str]:
+        """What an operator should look at."""
+        waits, early = self._waits.values(), self._early.values()
+        return [*self.devices.alerts, *waits, *early]
 
     def start(self) -> None:
         """Take the node name, release what an earlier process of it held, say that we live.
@@ -112,6 +127,7 @@ class Parent:
         return {
             PARENT: str(os.getpid()),
             **({TORCH_ALLOCATOR: conf} if conf else {}),
+            **threads_environment(self._settings),
             **self.devices.environment_of(slot),
         }
 
@@ -128,11 +144,13 @@ class Parent:
     def child_up(self, slot: int) -> None:
         """A child of this slot has loaded its engine."""
         self.any_loaded = True
+        self.placement.settle(slot)
         self._failures.pop(slot, None)
 
     def slots_given_up(self, first: int) -> None:
         """Slots from ``first`` on are no more."""
         self._failures = {slot: one for slot, one in self._failures.items() if slot < first}
+        self._waits = {slot: one for slot, one in self._waits.items() if slot < first}
 
     def child_warm(self, pid: int, seconds: float, others: frozenset[int]) -> None:
         """How long a child's engine took to load and to speak, and in what processes it is."""
@@ -179,8 +197,20 @@ class Parent:
         """A child is about to be killed because its batch hangs."""
         self._timed_out.add(pid)
 
+    def has_room(self, slot: int) -> bool:
+        """Whether a child may load in a slot that nobody holds; while not, it is told why."""
+        lack = self.placement.lack(slot)
+        if lack is None:
+            self._waits.pop(slot, None)
+        elif self._waits.get(slot) is None:
+            logger.warning("slot %d waits for memory: %s", slot, lack)
+        if lack is not None:
+            self._waits[slot] = f"Slot {slot} waits for memory: {lack}."
+        return lack is None
+
     def breaks_first(self, leaver: Leaver) -> None:
         """Two did not fit: there is a pause as long as a load."""
+        self.placement.keep(leaver.slot, leaver.wish.footprint.gpu)
         self.heartbeat.count("voicemill_handover_breaks_total", {"reason": leaver.wish.reason})
         self._note(RecycleRecord(time.time(), leaver.pid, None, leaver.wish.reason))
 
@@ -238,5 +268,5 @@ class Parent:
             processes=self._processes,
             recycles=list(self._recycles),
             failure=" ".join(self._failures.values()) or None,
-            alerts=[*self.devices.alerts, *self._early.values()],
+            alerts=self.alerts,
         )
