@@ -57,7 +57,7 @@ test: venv
 
 # What `test` leaves out; the two together are what CI runs.
 test-rest: venv-all
-	$(PYTEST) -m 'full and not long'
+	$(PYTEST) $(SPREAD) -m 'full and not long'
 	scripts/check
 
 test-all: venv-all
