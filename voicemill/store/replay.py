@@ -9,7 +9,7 @@ import redis
 from voicemill.errors import DataRemovedError, JobActiveError, JobNotFoundError
 from voicemill.jobs import Item, Job
 from voicemill.store.connection import key, translated
-from voicemill.store.jobs import JobStore, read_job, refusal_of
+from voicemill.store.jobs import JobStore, no_job, read_job, refusal_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,8 @@ class ReplayStore(JobStore):
         """Run the failed items of a job that has ended once more.
 
         With the ``run`` whose failures are meant, a call that is repeated counts once.
-        Raises ``JobActiveError``, ``DataRemovedError`` and ``QuotaExceededError``.
+        Raises ``JobNotFoundError``, ``JobActiveError``, ``DataRemovedError`` and
+        ``QuotaExceededError``.
         """
         self._on_ended("retry_job", job_id, "" if run is None else run)
         return self.job(job_id)
@@ -54,7 +55,8 @@ class ReplayStore(JobStore):
     def delete(self, job_id: str, *, cancel: bool = False) -> None:
         """Hide a job for good; the clerk removes its files, texts and record.
 
-        Raises ``JobActiveError`` for one that has not ended and is not to be cancelled.
+        Raises ``JobNotFoundError``, and ``JobActiveError`` for one that has not ended and is not to
+        be cancelled.
         """
         if cancel:
             self.cancel(job_id)
@@ -119,6 +121,8 @@ class ReplayStore(JobStore):
         try:
             self.run(script, job_id, *args)
         except redis.exceptions.ResponseError as error:
+            if "NOJOB" in str(error):
+                raise no_job(job_id) from error
             if "JOBACTIVE" in str(error):
                 raise JobActiveError(f"The job {job_id} has not ended; cancel it first.") from error
             if "DATAREMOVED" in str(error):
