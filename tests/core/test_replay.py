@@ -249,6 +249,34 @@ def test_a_dead_letter_of_a_schema_we_do_not_know_hides_no_other(store: Store) -
     assert places(store.dead_letters("ann")) == [("job_1", index) for index in range(3)]
 
 
+def test_many_dead_letters_of_a_schema_we_do_not_know_hide_no_other(store: Store) -> None:
+    for number in range(1, 6):
+        store.create_job(f"job_{number}", "ann", inputs("a"), {})
+    run_all(store, 0)
+    for number in (3, 4, 5):
+        store._redis.hset(f"voicemill:job:job_{number}", "schema", 2)
+    page = store.dead_letters("ann", limit=1)
+    assert (places(page), page.has_more) == ([("job_2", 0)], True)
+
+
+def test_a_page_of_dead_letters_goes_on_behind_jobs_that_are_retried_as_it_is_read(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1, 6):
+        store.create_job(f"job_{number}", "ann", inputs("a"), {})
+    run_all(store, 0)
+    failed, retried = store._failed, ["job_4", "job_5"]
+
+    def meanwhile(*args: Any) -> list[tuple[str, int]]:
+        while retried:
+            store.retry(retried.pop())
+        return failed(*args)
+
+    monkeypatch.setattr(store, "_failed", meanwhile)
+    page = store.dead_letters("ann", limit=1)
+    assert (places(page), page.has_more) == ([("job_3", 0)], True)
+
+
 def test_a_page_of_dead_letters_reads_no_more_than_it_shows(store: Store) -> None:
     client: Any = store._redis
 
