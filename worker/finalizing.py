@@ -96,7 +96,7 @@ class Finalizer:
             if error.retryable and join.lost + 1 < self._settings.max_attempts:
                 self._give_back(join, self._settings.retry_seconds or 0.0, is_lost=True)
             else:
-                self._end(join, ItemError(error.code, error.message, error.retryable))
+                self._end(join, ItemError.of(error))
         return True
 
     def _join(self, join: Join) -> JobAudio:

@@ -113,7 +113,7 @@ class Publisher:
             attempt.number,
             error.code,
         )
-        failure = ItemError(error.code, error.message, error.retryable)
+        failure = ItemError.of(error)
         item, patience = attempt.item, self._settings.lease_seconds
         if isinstance(error, StorageError):
             status = patiently(patience, self._store.return_item, task, item.index, failure)

@@ -22,7 +22,7 @@ from voicemill.settings import Settings
 from voicemill.storage import Storage
 from voicemill.store import Spoken, StartedTask, Store
 from voicemill.voices import Capabilities
-from worker import segments
+from worker import audio, segments
 from worker.attempts import Attempt, Outcome, failure_of, groups, options_of, seed_of
 from worker.engines.base import Engine, Samples, Segment
 from worker.lease import LeaseKeeper
@@ -195,14 +195,15 @@ class Synthesizer:
         self, batch: Sequence[Segment], item: ItemInput, voice: EnrolledVoice | None
     ) -> tuple[Sequence[Samples | VoicemillError], float]:
         """What the engine gives, and how long it spoke; to take in a voice does not count."""
-        spoken: list[Samples | SynthesisError] = []
+        spoken: list[Samples | VoicemillError] = []
         began = time.perf_counter()
 
         def call() -> None:
             nonlocal began
             with self.voices.speaking(item, voice) as name:
                 began = time.perf_counter()
-                spoken.extend(self._engine.synthesize(batch, name, options_of(item)))
+                results = self._engine.synthesize(batch, name, options_of(item))
+                spoken.extend(map(audio.given, results))
             if len(spoken) != len(batch):
                 raise SynthesisError(
                     f"The engine gave {len(spoken)} results for {len(batch)} segments."

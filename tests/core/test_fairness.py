@@ -208,6 +208,30 @@ def test_texts_that_take_three_times_what_is_estimated_get_no_more(device: Devic
     assert share(got, "dear") == pytest.approx(0.5, abs=0.05)
 
 
+@pytest.mark.parametrize("first_heard_by", ["renew", "start_items", "end_task"])
+def test_a_gap_of_a_year_is_nobody_s_debt(
+    store: Store, redis_url: str, first_heard_by: str
+) -> None:
+    """Redis was away, or its clock is set forward, while a child speaks."""
+    device = Device(store)
+    for tenant in ("ann", "bob"):
+        device.submit(tenant, *["x" * 100] * 100)
+    (task,) = device.admit(most=1)
+    client: Any = redis.Redis.from_url(redis_url, decode_responses=True)
+    year = 365 * 86400
+    client.hincrbyfloat(f"voicemill:task:{task.id}", "started_at", -year)
+    client.zincrby("voicemill:running", -year, task.id)
+    client.close()
+    if first_heard_by == "renew":
+        assert store.renew(task, 60) == "held"
+    if first_heard_by == "end_task":
+        store.end_task(task, max_attempts=3)
+    else:
+        device.end(task, 1.0)
+    got = device.serve(40, lambda tenant, text: 1.0)
+    assert share(got, "ann") == pytest.approx(0.5, abs=0.05)
+
+
 def test_who_submits_while_others_wait_goes_next(device: Device) -> None:
     device.submit("old", *["x" * 100] * 50)
     device.serve(10, lambda tenant, text: 1.0)

@@ -249,6 +249,34 @@ def test_a_dead_letter_of_a_schema_we_do_not_know_hides_no_other(store: Store) -
     assert places(store.dead_letters("ann")) == [("job_1", index) for index in range(3)]
 
 
+def test_many_dead_letters_of_a_schema_we_do_not_know_hide_no_other(store: Store) -> None:
+    for number in range(1, 6):
+        store.create_job(f"job_{number}", "ann", inputs("a"), {})
+    run_all(store, 0)
+    for number in (3, 4, 5):
+        store._redis.hset(f"voicemill:job:job_{number}", "schema", 2)
+    page = store.dead_letters("ann", limit=1)
+    assert (places(page), page.has_more) == ([("job_2", 0)], True)
+
+
+def test_a_page_of_dead_letters_goes_on_behind_jobs_that_are_retried_as_it_is_read(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1, 6):
+        store.create_job(f"job_{number}", "ann", inputs("a"), {})
+    run_all(store, 0)
+    failed, retried = store._failed, ["job_4", "job_5"]
+
+    def meanwhile(*args: Any) -> list[tuple[str, int]]:
+        while retried:
+            store.retry(retried.pop())
+        return failed(*args)
+
+    monkeypatch.setattr(store, "_failed", meanwhile)
+    page = store.dead_letters("ann", limit=1)
+    assert (places(page), page.has_more) == ([("job_3", 0)], True)
+
+
 def test_a_page_of_dead_letters_reads_no_more_than_it_shows(store: Store) -> None:
     client: Any = store._redis
 
@@ -300,3 +328,48 @@ def test_a_job_that_runs_is_removed_once_it_has_ended(store: Store) -> None:
     assert store.renew(task, 60) == "lost"
     assert store.snapshot().tasks == {"tone": 0}
     assert store.snapshot().queued == {"tone": 0}
+
+
+def test_a_job_that_was_deleted_is_not_run_again_and_holds_nobody_up(store: Store) -> None:
+    store.create_job("job_1", "default", inputs("a"), {})
+    run_all(store, 0)
+    store.delete("job_1")
+    for _ in ("hidden", "gone"):
+        with pytest.raises(JobNotFoundError):
+            store.retry("job_1")
+        store.purge("job_1")
+    store.create_job("job_2", "default", inputs("b"), {})
+    assert store.snapshot().queued["tone"] == 1
+    assert run_all(store) == [0]
+
+
+@pytest.mark.parametrize("cancel", [False, True])
+def test_a_delete_that_comes_late_finds_no_job_and_leaves_no_key(
+    store: Store, cancel: bool
+) -> None:
+    store.create_job("job_1", "default", inputs("a"), {})
+    run_all(store)
+    store.delete("job_1")
+    for _ in ("hidden", "gone"):
+        with pytest.raises(JobNotFoundError):
+            store.delete("job_1", cancel=cancel)
+        store.purge("job_1")
+    client: Any = store._redis
+    assert client.keys("voicemill:job:*") == []
+
+
+def test_a_delete_stops_a_job_that_somebody_runs_again_meanwhile(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.create_job("job_1", "default", inputs("a"), {})
+    run_all(store, 0)
+    cancel = store.cancel
+
+    def cancel_and_retry(job_id: str) -> None:
+        cancel(job_id)
+        store.retry(job_id)
+
+    monkeypatch.setattr(store, "cancel", cancel_and_retry)
+    store.delete("job_1", cancel=True)
+    assert store.snapshot().queued["tone"] == 0
+    assert store.removals() == ["job_1"]

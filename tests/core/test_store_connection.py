@@ -5,11 +5,12 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 import redis
 
-from tests.support import TONE, Valkey, inputs
+from tests.support import TONE, Valkey, busy, inputs, without_primary
 from voicemill.costs import UNMEASURED
 from voicemill.errors import JobNotFoundError, StoreRefusedError, StoreUnavailableError
 from voicemill.jobs import ItemAudio, ItemError, ItemStatus, JobStatus
@@ -71,6 +72,20 @@ def test_no_call_lets_an_error_of_redis_through(name: str) -> None:
     store = Store.connect("redis://127.0.0.1:1/0")
     with pytest.raises(StoreUnavailableError):
         CALLS[name](store)
+
+
+@pytest.mark.parametrize("silence", [busy, without_primary])
+def test_a_redis_that_answers_nothing_is_unavailable_until_it_does(
+    own_valkey: Valkey, silence: Callable[[Valkey], AbstractContextManager[None]]
+) -> None:
+    store = Store.connect(own_valkey.url)
+    task = running(store, "one")
+    with silence(own_valkey):
+        for call in (*CALLS.values(), lambda store: store.renew(task, 60)):
+            with pytest.raises(StoreUnavailableError, match="Redis answers nothing"):
+                call(store)
+    assert store.start_items(task, task.indexes, 60) == {0: 1}
+    store.close()
 
 
 def test_a_restart_keeps_everything_and_the_scripts_come_back(own_valkey: Valkey) -> None:

@@ -322,11 +322,27 @@ def test_a_job_of_a_schema_we_do_not_know_is_left_alone_and_keeps_none_from_its_
     run_all(waiting)
     client: Any = waiting._redis
     client.hset("voicemill:job:job_1", "schema", 2)
-    due = client.zscore("voicemill:finalizing", "job_1")
     before = client.hgetall("voicemill:job:job_1")
 
     assert take(waiting).job_id == "job_2"
     assert waiting.take_finalizing(LEASE) is None
 
     assert client.hgetall("voicemill:job:job_1") == before
-    assert client.zscore("voicemill:finalizing", "job_1") == due, "who knows it takes it"
+    assert client.zscore("voicemill:finalizing:default", "job_1"), "who knows it takes it"
+
+
+def test_more_jobs_of_a_schema_we_do_not_know_than_one_call_looks_at_keep_none_from_its_turn(
+    waiting: Store,
+) -> None:
+    client: Any = waiting._redis
+    unknown = [f"job_x{number}" for number in range(1001)]
+    with client.pipeline() as pipeline:
+        for job_id in unknown:
+            pipeline.hset(f"voicemill:job:{job_id}", mapping={"schema": 2, "status": "finalizing"})
+        pipeline.zadd("voicemill:finalizing:zoe", dict.fromkeys(unknown, 1.0))
+        pipeline.zadd("voicemill:finalizing", {"zoe": 1.0})
+        pipeline.execute()
+
+    assert waiting.take_finalizing(LEASE) is None, "it has looked at a thousand"
+    assert take(waiting).job_id == "job_1"
+    assert client.zcard("voicemill:finalizing:zoe") == len(unknown), "who knows them takes them"

@@ -323,6 +323,18 @@ class StoreMachine(RuleBasedStateMachine):
                 self.store.delete(job.id)
 
     @precondition(lambda self: any(job.deleted for job in self.model.jobs.values()))
+    @rule(pick=picks)
+    def ask_for_a_deleted_one(self, pick: int) -> None:
+        """By whoever found it before it was deleted."""
+        deleted = [job for job in self.model.jobs.values() if job.deleted]
+        job_id = deleted[pick % len(deleted)].id
+        for call in (self.store.retry, self.store.cancel, self.store.delete):
+            with pytest.raises(JobNotFoundError):
+                call(job_id)
+        with pytest.raises(JobNotFoundError):
+            self.store.delete(job_id, cancel=True)
+
+    @precondition(lambda self: any(job.deleted for job in self.model.jobs.values()))
     @rule()
     def purge(self) -> None:
         for job_id in self.store.removals():

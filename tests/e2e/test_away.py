@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.chaos.proxy import Proxy
-from tests.e2e.solo import SoloWorker, assert_each_spoken_once
-from tests.support import Valkey
+from tests.e2e.solo import SoloWorker, assert_each_spoken_once, tone
+from tests.support import Valkey, busy, without_primary
 from voicemill.jobs import ItemStatus
 
 pytestmark = pytest.mark.full
@@ -64,6 +65,25 @@ def test_a_stop_waits_for_the_batch_in_hand(reconnected: SoloWorker) -> None:
     job_id = begin(reconnected, TWO_SECONDS)
     assert reconnected.stop() == 0
     assert_each_spoken_once(reconnected.store.items(job_id))
+
+
+@pytest.mark.parametrize("silence", [busy, without_primary])
+def test_a_redis_that_answers_nothing_for_a_while_costs_no_attempt(
+    tmp_path: Path,
+    own_valkey: Valkey,
+    silence: Callable[[Valkey], AbstractContextManager[None]],
+) -> None:
+    env = tone(seconds_per_segment=0.1)
+    with SoloWorker(own_valkey.url, tmp_path, **env) as worker:
+        job_id = worker.submit(*(f"Line {number}." for number in range(60)))
+        worker.wait_until("some", lambda: worker.store.job(job_id).counts.succeeded >= 5)
+        with silence(own_valkey):
+            worker.wait_until(
+                "a beat that is not heard",
+                lambda: worker.log.count("heartbeat not heard: Redis answers nothing") >= 3,
+            )
+        assert_each_spoken_once(worker.wait_for(job_id))
+        assert worker.exit_status is None
 
 
 def test_a_child_that_was_frozen_for_longer_than_its_lease_publishes_nothing(

@@ -7,13 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.support import Valkey, wait_until
-from tests.worker.bench import Bench
+from tests.worker.bench import Bench, CountingEngine
+from voicemill.errors import SynthesisError
 from voicemill.jobs import ItemAudio, ItemStatus
 from voicemill.store import Store
 from worker.attempts import Outcome
+from worker.engines.base import Samples, SynthesisOptions
 
 NEVER = "{tone:fail} Never."
 LONG = "All of this is said in one breath. " * 11
@@ -140,3 +143,53 @@ def test_segments_are_halved_for_want_of_memory_in_this_run_alone(
     longest = max(len(text) for text in runs[0])
     assert longest > 300
     assert {len(text) > longest / 2 for text in runs[0][1:]} == {False}
+
+
+class AnyEngine(CountingEngine):
+    """Gives for each segment with "odd" in it whatever it was told to."""
+
+    gives: object = None
+
+    def synthesize(self, batch: Any, voice: str, options: SynthesisOptions) -> list[Samples | Any]:
+        spoken = super().synthesize(batch, voice, options)
+        return [
+            self.gives if "odd" in segment.text else samples
+            for segment, samples in zip(batch, spoken, strict=True)
+        ]
+
+
+@pytest.fixture
+def any_engine(bench: Bench) -> AnyEngine:
+    bench.engine = engine = AnyEngine()
+    bench.synthesizer = bench.child()
+    return engine
+
+
+@pytest.mark.parametrize(
+    "gives",
+    [
+        *(None, 1.0, "audio", [0.5], ValueError("no"), SynthesisError),
+        *(np.float32(1), np.array(1.0), np.ones((2, 9)), np.ones(9, int), np.array([None])),
+    ],
+    ids=repr,
+)
+def test_what_is_no_audio_fails_its_item_by_name_and_spares_the_batch(
+    bench: Bench, any_engine: AnyEngine, gives: object
+) -> None:
+    any_engine.gives = gives
+    first, odd, last = bench.job("One.", "An odd one.", "Another.")
+    assert odd.error is not None
+    assert (odd.status, odd.attempts, odd.error.code) == ("failed", 3, "invalid_audio")
+    assert {(one.status, one.attempts) for one in (first, last)} == {("succeeded", 1)}
+
+
+def test_an_engine_s_message_is_kept_as_text_that_can_be_read(
+    bench: Bench, any_engine: AnyEngine
+) -> None:
+    any_engine.gives = SynthesisError("No \ud800 here. " + "Why? " * 100_000)
+    first, odd = bench.job("One.", "An odd one.")
+    assert (first.status, first.attempts) == ("succeeded", 1)
+    assert odd.error is not None
+    assert (odd.status, odd.attempts, odd.error.code) == ("failed", 3, "synthesis_failed")
+    assert odd.error.message.startswith("No ? here. Why? Why?")
+    assert len(odd.error.message) == 1000

@@ -3,8 +3,6 @@
 local due = redis.call('ZRANGEBYSCORE', P .. 'running', '-inf', now(), 'LIMIT', 0, ARGV[3])
 local message = 'The worker was not heard of for as long as its lease.'
 for _, task in ipairs(due) do
-  -- How long it really ran nobody knows: its tenant pays what was estimated.
-  redis.call('HDEL', task_key(task), 'started_at')
   release(task, tonumber(ARGV[1]), tonumber(ARGV[2]), 'worker_lost', message)
   redis.call('ZREM', P .. 'running', task)
 end

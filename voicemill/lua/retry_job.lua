@@ -3,7 +3,9 @@
 -- Returns how many
 -- uses: jobs, lines, waiting
 local job = ARGV[1]
-local record = redis.call('HMGET', job_key(job), 'status', 'engines', 'failed', 'tenant', 'data_removed', 'run')
+local record = redis.call('HMGET', job_key(job),
+  'status', 'engines', 'failed', 'tenant', 'data_removed', 'run', 'deleted')
+if not record[1] or record[7] then return redis.error_reply('NOJOB') end
 if ARGV[2] ~= '' and tonumber(record[6]) > tonumber(ARGV[2]) then return 0 end
 if not is_terminal(record[1]) then return redis.error_reply('JOBACTIVE') end
 if record[5] then return redis.error_reply('DATAREMOVED') end

@@ -1,11 +1,11 @@
 -- The start-of-item compare-and-set; it counts the attempt.
 -- ARGV: task, token, lease seconds, index... Returns nil when the lease is lost, else [index, attempt]...
--- uses: items, jobs
+-- uses: items, jobs, lease
 local task = ARGV[1]
 local record = redis.call('HMGET', task_key(task), 'token', 'job', 'engine')
 if record[1] ~= ARGV[2] then return nil end
 local job = record[2]
-redis.call('ZADD', P .. 'running', 'XX', now() + tonumber(ARGV[3]), task)
+keep_lease(task, ARGV[3])
 local started, first_attempts = {}, 0
 if stopped_as(job) then return started end
 local waits = redis.call('HMGET', job_key(job), 'status', 'created_at', 'run')

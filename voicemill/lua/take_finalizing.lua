@@ -4,12 +4,18 @@
 -- waited because of trouble]
 -- uses: finalizing
 local room = MOST_TOUCHED
+local UNKNOWN_SECONDS = 10
 
 local function first_due(tenant)
   for _, job in ipairs(redis.call('ZRANGEBYSCORE', finalizing_key(tenant), '-inf', now(), 'LIMIT', 0, room)) do
     local record = redis.call('HMGET', job_key(job), 'schema', 'status')
     if record[1] == '1' and record[2] == 'finalizing' then return job end
-    if record[1] == '1' or not record[1] then redis.call('ZREM', finalizing_key(tenant), job) end
+    if record[1] == '1' or not record[1] then
+      redis.call('ZREM', finalizing_key(tenant), job)
+    else
+      -- Of a schema that we do not know: whoever knows it takes it, and it keeps none from its turn.
+      redis.call('ZADD', finalizing_key(tenant), string.format('%.6f', now() + UNKNOWN_SECONDS), job)
+    end
     room = room - 1
   end
 end

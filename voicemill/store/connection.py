@@ -22,6 +22,8 @@ USES = re.compile("^-- uses: (.+)$", re.MULTILINE)
 """How a script, or a part of many, names the parts in ``lua/parts`` that it stands on."""
 REFUSALS = ("MISCONF", "NOREPLICAS", "OOM")
 """Refusals to write that redis-py has no class for: a full disk under the AOF, too few replicas."""
+BUSY = "BUSY "
+"""While somebody's script takes long; redis-py has no class for that either."""
 
 
 @cache
@@ -51,7 +53,11 @@ def translated() -> Iterator[None]:
         raise StoreRefusedError(f"Redis takes no writes: {sentence(error)}") from error
     except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
         raise StoreUnavailableError(f"Redis can't be reached: {sentence(error)}") from error
+    except redis.exceptions.MasterDownError as error:
+        raise StoreUnavailableError(f"Redis answers nothing: {sentence(error)}") from error
     except redis.exceptions.ResponseError as error:
+        if str(error).startswith(BUSY):
+            raise StoreUnavailableError(f"Redis answers nothing: {sentence(error)}") from error
         if not str(error).startswith(REFUSALS):
             raise
         raise StoreRefusedError(f"Redis takes no writes: {sentence(error)}") from error

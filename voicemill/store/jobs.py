@@ -143,7 +143,7 @@ class JobStore(Connection):
             record = self._redis.hgetall(key("job", job_id))
         job = read_job(record)
         if job is None:
-            raise JobNotFoundError(f"There is no job {job_id[:80]}.")
+            raise no_job(job_id)
         return job
 
     def jobs(
@@ -217,9 +217,8 @@ class JobStore(Connection):
         error = ConcatenationCancelledError(
             "The job was cancelled before the audio of its items was joined."
         )
-        failure = ItemError(error.code, error.message, error.retryable)
         try:
-            self.run("cancel_job", job_id, json.dumps(asdict(failure)))
+            self.run("cancel_job", job_id, json.dumps(asdict(ItemError.of(error))))
         except redis.exceptions.ResponseError as refusal:
             if "NOJOB" not in str(refusal):
                 raise
@@ -254,6 +253,11 @@ class JobStore(Connection):
             states = self._redis.hmget(key("job", job.id, "states"), [str(i) for i in indexes])
         for one, state in zip(inputs, states, strict=True):
             yield read_item(job, one, state)
+
+
+def no_job(job_id: str) -> JobNotFoundError:
+    """There is none, or it was deleted."""
+    return JobNotFoundError(f"There is no job {job_id[:80]}.")
 
 
 def given_up(job_id: str) -> StoreRefusedError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import redis
@@ -9,7 +10,7 @@ import redis
 from voicemill.errors import DataRemovedError, JobActiveError, JobNotFoundError
 from voicemill.jobs import Item, Job
 from voicemill.store.connection import key, translated
-from voicemill.store.jobs import JobStore, read_job, refusal_of
+from voicemill.store.jobs import JobStore, no_job, read_job, refusal_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,8 @@ class ReplayStore(JobStore):
         """Run the failed items of a job that has ended once more.
 
         With the ``run`` whose failures are meant, a call that is repeated counts once.
-        Raises ``JobActiveError``, ``DataRemovedError`` and ``QuotaExceededError``.
+        Raises ``JobNotFoundError``, ``JobActiveError``, ``DataRemovedError`` and
+        ``QuotaExceededError``.
         """
         self._on_ended("retry_job", job_id, "" if run is None else run)
         return self.job(job_id)
@@ -54,7 +56,8 @@ class ReplayStore(JobStore):
     def delete(self, job_id: str, *, cancel: bool = False) -> None:
         """Hide a job for good; the clerk removes its files, texts and record.
 
-        Raises ``JobActiveError`` for one that has not ended and is not to be cancelled.
+        Raises ``JobNotFoundError``, and ``JobActiveError`` for one that has not ended and is not to
+        be cancelled.
         """
         if cancel:
             self.cancel(job_id)
@@ -70,15 +73,9 @@ class ReplayStore(JobStore):
         """
         begin = None if after is None else self._place_at(tenant, after)
         newest = "+inf" if begin is None else begin.seq
-        with translated():
-            ids = self._redis.zrevrangebyscore(key("dead", tenant), newest, "-inf", 0, limit + 1)
-            pipeline = self._redis.pipeline(transaction=False)
-            for job_id in ids:
-                pipeline.hgetall(key("job", job_id.decode()))
-            jobs = [job for job in map(read_job, pipeline.execute()) if job is not None]
         letters: list[DeadLetter] = []
         has_more = False
-        for job in jobs:
+        for job in self._failed_jobs(tenant, newest, limit + 1):
             follows = begin if begin and (begin.job_id, begin.run) == (job.id, job.run) else None
             places = self._failed(job, follows, limit + 1 - len(letters))
             has_more = len(letters) + len(places) > limit
@@ -90,6 +87,22 @@ class ReplayStore(JobStore):
             if has_more:
                 break
         return DeadLetterPage(letters, has_more)
+
+    def _failed_jobs(self, tenant: str, newest: int | str, at_once: int) -> Iterator[Job]:
+        """Jobs of a tenant that have failed items, from that place on, so many read at once."""
+        while True:
+            with translated():
+                found = self._redis.zrevrangebyscore(
+                    key("dead", tenant), newest, "-inf", 0, at_once, withscores=True
+                )
+                pipeline = self._redis.pipeline(transaction=False)
+                for job_id, _ in found:
+                    pipeline.hgetall(key("job", job_id.decode()))
+                records = pipeline.execute()
+            yield from (job for job in map(read_job, records) if job is not None)
+            if len(found) < at_once:
+                return
+            newest = f"({found[-1][1]:.0f}"
 
     def _failed(self, job: Job, follows: Place | None, most: int) -> list[tuple[str, int]]:
         """Names and indexes of a job's failed items, so many, behind that place."""
@@ -119,6 +132,8 @@ class ReplayStore(JobStore):
         try:
             self.run(script, job_id, *args)
         except redis.exceptions.ResponseError as error:
+            if "NOJOB" in str(error):
+                raise no_job(job_id) from error
             if "JOBACTIVE" in str(error):
                 raise JobActiveError(f"The job {job_id} has not ended; cancel it first.") from error
             if "DATAREMOVED" in str(error):

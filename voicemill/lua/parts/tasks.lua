@@ -1,17 +1,18 @@
 -- Tasks that end, and those of a job that is stopped.
--- uses: finalizing, queues
+-- uses: finalizing, lease, queues
 
 -- A tenant was charged what a task was estimated to take. What it took is the time it held its slot,
--- or what its items say, should the clock have been set back; nothing when it never started.
+-- or what its items say, should that be more (the clock was set back); nothing when it never started.
 local function seconds_taken(account)
   if account.status == 'admitted' then return 0 end
-  if not account.started_at then return account.seconds end
-  return math.max(now() - account.started_at, tonumber(account.spent) or 0)
+  local held = account.started_at and now() - account.started_at or account.seconds
+  return math.max(held, tonumber(account.spent) or 0)
 end
 
 local ACCOUNT = {'tenant', 'weight', 'items', 'seconds', 'line', 'key', 'status', 'started_at', 'spent', 'class', 'child'}
 
 local function forget_task(task, job, engine)
+  note_gap(task)
   local account = {}
   for place, value in ipairs(redis.call('HMGET', task_key(task), unpack(ACCOUNT))) do
     account[ACCOUNT[place]] = value
