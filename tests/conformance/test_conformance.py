@@ -138,9 +138,10 @@ def options(subject: Subject, tmp_path_factory: pytest.TempPathFactory) -> Mappi
 
 
 @pytest.fixture(scope="session")
-def pythons(pytestconfig: pytest.Config) -> Path:
-    """Where virtual environments of other Pythons are kept."""
-    return pytestconfig.cache.mkdir("pythons")
+def pythons(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where virtual environments of other Pythons are kept: from run to run, if anything is."""
+    cache: pytest.Cache | None = getattr(pytestconfig, "cache", None)
+    return tmp_path_factory.mktemp("pythons") if cache is None else cache.mkdir("pythons")
 
 
 @pytest.fixture(scope="module")
