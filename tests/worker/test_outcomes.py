@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from asyncio import CancelledError
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -193,3 +194,21 @@ def test_an_engine_s_message_is_kept_as_text_that_can_be_read(
     assert (odd.status, odd.attempts, odd.error.code) == ("failed", 3, "synthesis_failed")
     assert odd.error.message.startswith("No ? here. Why? Why?")
     assert len(odd.error.message) == 1000
+
+
+def test_a_call_that_an_engine_cancels_within_itself_fails_by_name_and_spares_the_batch(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speak = bench.engine.synthesize
+
+    def synthesize(batch: Any, voice: str, options: SynthesisOptions) -> list[Samples | Any]:
+        if "odd" in batch[0].text:
+            raise CancelledError
+        return speak(batch, voice, options)
+
+    monkeypatch.setattr(bench.engine, "synthesize", synthesize)
+    first, odd = bench.job("One.", "An odd one.")
+    assert (first.status, first.attempts) == ("succeeded", 1)
+    assert odd.error is not None
+    assert (odd.status, odd.attempts, odd.error.code) == ("failed", 3, "synthesis_failed")
+    assert odd.error.message == "CancelledError was raised while the item was spoken."
