@@ -153,7 +153,7 @@ class Host:
             "failures": failures,
         }
 
-    def failure(self, call: str, error: Exception) -> dict[str, Any]:
+    def failure(self, call: str, error: BaseException) -> dict[str, Any]:
         """How a call failed: what was raised and where, but no text that was to be spoken."""
         if isinstance(error, VoicemillError):
             return {"error": record_of(error)}
