@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
@@ -81,7 +82,7 @@ def failure_of(
     """The error a step ended with, by name; nothing when it went well.
 
     Engines and encoders are anybody's code: whatever they raise fails the item in hand, with a
-    name, and the batch goes on.
+    name, and the batch goes on. What is meant to end the process does.
     """
     try:
         step(*args, **kwargs)
@@ -89,7 +90,7 @@ def failure_of(
         return error
     except MemoryError:
         return OutOfMemoryError("The host had no memory left.")
-    except Exception as error:
+    except (Exception, CancelledError) as error:
         logger.exception("an item failed")
         return SynthesisError(f"{type(error).__name__} was raised while the item was spoken.")
     return None

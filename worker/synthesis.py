@@ -72,14 +72,18 @@ class Synthesizer:
         asked = self._patiently(self._store.inputs, task.job_id, task.indexes)
         endings: list[Future[Outcome]] = []
         with LeaseKeeper(self._store, task, self._settings.lease_seconds) as lease:
-            for group in groups(asked, self._capabilities.batch_size):
-                if group[0].same_as is not None:
-                    # What it is to sound like may be among them.
-                    wait(endings)
-                if lease.is_over or self.poisoned or self._storage.trouble is not None:
-                    break
-                for attempt in self._synthesize(task, group, lease):
-                    endings.append(self._finish_later(task, attempt))
+            try:
+                for group in groups(asked, self._capabilities.batch_size):
+                    if group[0].same_as is not None:
+                        # What it is to sound like may be among them.
+                        wait(endings)
+                    if lease.is_over or self.poisoned or self._storage.trouble is not None:
+                        break
+                    for attempt in self._synthesize(task, group, lease):
+                        endings.append(self._finish_later(task, attempt))
+            finally:
+                # An engine that ends its process takes nothing that was spoken with it.
+                wait(endings)
             return [ending.result() for ending in endings]
 
     def _patiently(self, call: Any, *args: Any, **kwargs: Any) -> Any:

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from asyncio import CancelledError
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,10 @@ class OddEngine(ToneEngine):
     def do_raise(self, text: str) -> None:
         """Raise what nobody knows, the text in its message."""
         raise LookupError(text)
+
+    def do_cancel(self, _: str) -> None:
+        """Raise what is no ``Exception``, and ends no process."""
+        raise CancelledError
 
     def do_lamp(self, _: str) -> None:
         """Raise an error of its own."""

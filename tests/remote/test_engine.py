@@ -144,6 +144,15 @@ def test_what_it_raises_is_told_by_type_and_place_and_no_text_of_a_user(
     assert "Ozymandias" not in caplog.text
 
 
+def test_a_call_that_it_cancels_within_itself_fails_by_name_and_it_lives(
+    engine: RemoteEngine,
+) -> None:
+    with pytest.raises(SynthesisError) as caught:
+        say(engine, "cancel")
+    assert caught.value.message == "CancelledError was raised while the item was spoken."
+    assert len(say(engine, "Hello.")) == 1
+
+
 def test_what_it_prints_goes_to_the_log_and_a_user_s_text_only_for_debugging(
     python: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from asyncio import CancelledError
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.support import Valkey, wait_until
+from tests.support import Valkey, inputs, wait_until
 from tests.worker.bench import Bench, CountingEngine
 from voicemill.errors import SynthesisError
 from voicemill.jobs import ItemAudio, ItemStatus
@@ -193,3 +195,37 @@ def test_an_engine_s_message_is_kept_as_text_that_can_be_read(
     assert (odd.status, odd.attempts, odd.error.code) == ("failed", 3, "synthesis_failed")
     assert odd.error.message.startswith("No ? here. Why? Why?")
     assert len(odd.error.message) == 1000
+
+
+def test_a_call_that_an_engine_cancels_within_itself_fails_by_name_and_spares_the_batch(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speak = bench.engine.synthesize
+
+    def synthesize(batch: Any, voice: str, options: SynthesisOptions) -> list[Samples | Any]:
+        if "odd" in batch[0].text:
+            raise CancelledError
+        return speak(batch, voice, options)
+
+    monkeypatch.setattr(bench.engine, "synthesize", synthesize)
+    first, odd = bench.job("One.", "An odd one.")
+    assert (first.status, first.attempts) == ("succeeded", 1)
+    assert odd.error is not None
+    assert (odd.status, odd.attempts, odd.error.code) == ("failed", 3, "synthesis_failed")
+    assert odd.error.message == "CancelledError was raised while the item was spoken."
+
+
+def test_what_was_spoken_before_an_engine_ends_its_process_is_recorded(bench: Bench) -> None:
+    def leave() -> None:
+        if bench.engine.texts[-1] == "Odd.":
+            raise SystemExit(0)
+
+    bench.engine.meanwhile = leave
+    one, odd, last = inputs("One.", "Odd.", "Another.")
+    # One call of the engine speaks what has the same speed.
+    bench.store.create_job("job_1", "ann", [one, replace(odd, speed=1.5), last], {})
+    with pytest.raises(SystemExit):
+        bench.run(task := bench.start())
+    bench.store.end_task(task, max_attempts=3)
+    found = [(one.status, one.attempts) for one in bench.store.items("job_1")]
+    assert found == [("succeeded", 1), ("queued", 1), ("queued", 0)]

@@ -12,6 +12,7 @@ import os
 import socket
 import sys
 import traceback
+from asyncio import CancelledError
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -68,7 +69,7 @@ def answer(wire: Wire, host: Host, call: Mapping[str, Any]) -> None:
         result, samples = host.calls[call["call"]](call)
         head = {"result": result}
     # An engine may raise anything, and the child is told of it by name.
-    except Exception as error:  # noqa: BLE001
+    except (Exception, CancelledError) as error:  # noqa: BLE001
         head = host.failure(call["call"], error)
     head["memory"] = host.memory()
     try:
@@ -152,7 +153,7 @@ class Host:
             "failures": failures,
         }
 
-    def failure(self, call: str, error: Exception) -> dict[str, Any]:
+    def failure(self, call: str, error: BaseException) -> dict[str, Any]:
         """How a call failed: what was raised and where, but no text that was to be spoken."""
         if isinstance(error, VoicemillError):
             return {"error": record_of(error)}
