@@ -22,6 +22,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,12 +37,13 @@ from voicemill.voices import Capabilities
 from worker.cached_memory import CachedMemory
 from worker.engines import torch_memory
 from worker.engines.base import Samples, Segment, SynthesisOptions
-from worker.engines.cosy import instructions, prompts, texts
+from worker.engines.cosy import instructions, needs, prompts, texts
 from worker.engines.cosy.options import CosyVoiceOptions
 from worker.engines.cosy.prompts import Prompt
 from worker.engines.cosy.upstream import Upstream, open_model
 from worker.engines.cosy.watched import WatchedModel
 from worker.engines.torch_memory import named_faults
+from worker.missing import Missing
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +77,10 @@ class CosyVoiceEngine:
     _options: CosyVoiceOptions
     _capabilities: Capabilities
     _is_emptied = False
+
+    def missing(self, options: Mapping[str, Any], python: Path | None) -> list[Missing]:
+        """What checkout, model folder and Python lack, before anything is loaded."""
+        return needs.missing(options, python)
 
     def load(self, options: Mapping[str, Any]) -> Capabilities:
         """Load the model, and read what voices there are."""
