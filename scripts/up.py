@@ -18,6 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from scripts.diagnosis.start import refuse_missing
 from scripts.stack import ports
 from scripts.stack.errors import (
     EXIT_STOPPED,
@@ -78,6 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     try:
         settings = Settings.from_env(environ, **flags)
+        refuse_missing(settings, environ)
         run(settings, environ)
     except SettingsError as error:
         print(error.message, file=sys.stderr)
