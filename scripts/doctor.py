@@ -22,7 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from scripts.diagnosis import checks, probes
 from scripts.diagnosis.checks import Finding, Level
 from scripts.stack.home import Home
-from scripts.stack.parts import FLOWER_ADDRESS
+from scripts.stack.parts import FLOWER_ADDRESS, worker_settings
+from voicemill.errors import SettingsError
 from voicemill.health import free_bytes_at
 from voicemill.settings import Settings
 
@@ -70,12 +71,18 @@ def diagnose(environ: Mapping[str, str]) -> Iterator[Finding]:
 def of_worker(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
     """What only the worker's own code can tell."""
     try:
-        told = probes.ask_worker(settings, environ)
+        engines = worker_settings(settings)
+        told = [probes.ask_worker(one, environ) for one in engines]
+    except SettingsError as error:
+        yield from checks.check_settings([error.message])
+        return
     except probes.ProbeError as error:
         yield Finding("worker", Level.FAILED, f"It can't be asked: {error}.", "make venv")
         return
-    yield from checks.check_engine(settings.engine, told["missing"])
-    yield from checks.check_devices(told["devices"], told["reason"], settings)
+    for one, of_engine in zip(engines, told, strict=True):
+        yield from checks.check_engine(one.engine, of_engine["missing"])
+    largest = max(engines, key=checks.needed_mib)
+    yield from checks.check_devices(told[0]["devices"], told[0]["reason"], largest)
 
 
 def of_ports(settings: Settings) -> Iterator[Finding]:

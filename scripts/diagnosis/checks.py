@@ -149,11 +149,15 @@ def check_toolkit(docker: Docker | None) -> Iterator[Finding]:
         return
     name = "container toolkit"
     if docker.trouble:
-        yield Finding(name, Level.WARNING, f"Docker does not answer: {docker.trouble}", "docker info")
+        yield Finding(
+            name, Level.WARNING, f"Docker does not answer: {docker.trouble}", "docker info"
+        )
     elif "nvidia" in docker.runtimes:
         yield Finding(name, Level.OK, "Docker knows the runtime nvidia.")
     elif docker.has_toolkit:
-        command = "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker"
+        command = (
+            "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker"
+        )
         yield Finding(name, Level.WARNING, "It is installed, and Docker is not told.", command)
     else:
         told = f"Not installed: no container gets at a GPU. {TOOLKIT_PAGE} names its repository."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from scripts.diagnosis.checks import by_command
 from scripts.diagnosis.probes import ProbeError, ask_worker
@@ -13,16 +13,22 @@ from voicemill.settings import Settings
 logger = logging.getLogger("up")
 
 
-def refuse_missing(settings: Settings, environ: Mapping[str, str]) -> None:
-    """Raise ``CannotStartError`` with all that the engine lacks, and what brings it."""
+def refuse_missing(engines: Iterable[Settings], environ: Mapping[str, str]) -> None:
+    """Raise ``CannotStartError`` with all that the engines lack, and what brings it."""
+    lists = [lacks(one.engine, found) for one in engines if (found := missing_of(one, environ))]
+    if lists:
+        raise CannotStartError("\n".join(lists))
+
+
+def missing_of(settings: Settings, environ: Mapping[str, str]) -> list[dict[str, str]]:
+    """What one engine lacks, as far as it can be known."""
     try:
-        missing = ask_worker(settings, environ)["missing"]
+        missing: list[dict[str, str]] = ask_worker(settings, environ)["missing"]
     # The worker itself is the judge, and will say what is wrong with it.
     except ProbeError as error:
         logger.warning("it is not known whether %s has all it needs: %s", settings.engine, error)
-        return
-    if missing:
-        raise CannotStartError(lacks(settings.engine, missing))
+        return []
+    return missing
 
 
 def lacks(engine: str, missing: Sequence[Mapping[str, str]]) -> str:

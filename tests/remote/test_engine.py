@@ -237,6 +237,7 @@ def test_nothing_is_left_when_its_keeper_is_killed(engine: RemoteEngine, tmp_pat
     told = json.loads(written_by(engine, tmp_path / "family"))
     family = [psutil.Process(pid) for pid in (told["own"], told["others"][0])]
     os.kill(psutil.Process(told["own"]).ppid(), signal.SIGKILL)
+    wait_until(engine.is_lost, 20, "the end of the keeper")
     with pytest.raises(EngineLostError, match="lost its keeper to signal 9"):
         say(engine, "Hello.")
     assert_all_end(family)

@@ -32,10 +32,11 @@ from voicemill.errors import (
     PromptAudioInvalidError,
     SynthesisError,
     UnsupportedCharactersError,
+    VoiceNotFoundError,
 )
-from voicemill.voices import Capabilities
+from voicemill.voices import HOW_TO_ENROL, Capabilities
 from worker.cached_memory import CachedMemory
-from worker.engines import torch_memory
+from worker.engines import base, torch_memory
 from worker.engines.base import Samples, Segment, SynthesisOptions
 from worker.engines.cosy import instructions, needs, prompts, texts
 from worker.engines.cosy.options import CosyVoiceOptions
@@ -92,9 +93,9 @@ class CosyVoiceEngine:
         self._watched = WatchedModel(self._upstream, trt=chosen.trt)
         tokenizer = self._upstream.model.frontend.tokenizer
         self._markup = texts.Markup(control_tokens(tokenizer.special_tokens))
-        enrolment = prompts.HOW_TO_ENROL.format(folder=chosen.voices_dir or NO_FOLDER)
         if not enrolled:
-            logger.warning("cosyvoice has no voice yet, and refuses all items. %s", enrolment)
+            by_folder = prompts.BY_FOLDER.format(folder=chosen.voices_dir or NO_FOLDER)
+            logger.warning("cosyvoice has no voice of its own. %s %s", HOW_TO_ENROL, by_folder)
         self._capabilities = Capabilities(
             engine="cosyvoice",
             model_revision=f"{chosen.model_revision()}-{prompts.digest(enrolled)}",
@@ -105,7 +106,7 @@ class CosyVoiceEngine:
             seed=True,
             instructions=True,
             cloning=True,
-            enrolment=enrolment,
+            cloning_languages=(*prompts.LANGUAGES[chosen.version], *prompts.OWN_LANGUAGES),
             options=instructions.named_options(chosen.version),
             max_batch=1,
             best_segment_characters=100,
@@ -123,6 +124,24 @@ class CosyVoiceEngine:
             return []
         manner = self._manner(voice, options)
         return [self._outcome(segment, manner) for segment in batch]
+
+    def enrol(self, voice: str, prompt: base.Prompt) -> None:
+        """Have the model take in a clip; raises ``PromptAudioInvalidError``."""
+        clip = prompts.Prompt(
+            name=voice,
+            audio=prompt.audio,
+            sha256=prompts.sha256_of(prompt.audio),
+            text=prompt.text,
+            language=prompt.language,
+        )
+        clip.check()
+        self._enrolled(clip)
+        self._prompts[voice] = clip
+
+    def forget(self, voice: str) -> None:
+        """Give back what the model made of a clip."""
+        self._prompts.pop(voice, None)
+        self._features.pop(voice, None)
 
     def after_batch(self) -> None:
         """Give CUDA back the memory that torch holds and does not use."""
@@ -151,10 +170,9 @@ class CosyVoiceEngine:
 
     def _manner(self, voice: str, options: SynthesisOptions) -> Manner:
         version = self._options.version
-        self._capabilities.voice(voice)
-        prompt = self._prompts[voice]
+        prompt = self._prompt(voice)
         features = self._enrolled(prompt)
-        language = options.language or prompt.language
+        language = main_tag(options.language or prompt.language)
         free = options.instructions and self._markup.disarmed(options.instructions)
         asked = instructions.instruction(version, options.named, free)
         prefix = ""
@@ -163,7 +181,7 @@ class CosyVoiceEngine:
             features = without(features, "llm_prompt_speech_token")
             tokens, count = self._tokens(instructions.prompt_of(version, asked))
             features = {**features, "prompt_text": tokens, "prompt_text_len": count}
-        elif prompt.text is None or base(language) != base(prompt.language):
+        elif prompt.text is None or language != main_tag(prompt.language):
             features = without(features, "llm_prompt_speech_token", "prompt_text")
             prefix = instructions.with_prefix(version, "")
         return Manner(
@@ -171,8 +189,14 @@ class CosyVoiceEngine:
             prefix=prefix,
             speed=options.speed,
             keeps_markup=bool(options.named.get(instructions.MARKUP)),
-            is_katakana=version == 3 and base(language) == "ja",
+            is_katakana=version == 3 and language == "ja",
         )
+
+    def _prompt(self, voice: str) -> Prompt:
+        if voice not in self._prompts:
+            self._capabilities.voice(voice)
+            raise VoiceNotFoundError(f"cosyvoice has no voice {voice[:80]!r} any more.")
+        return self._prompts[voice]
 
     def _enrolled(self, prompt: Prompt) -> Mapping[str, Any]:
         """What the model knows of a voice, on the host, for the voices last used."""
@@ -250,6 +274,6 @@ def control_tokens(special: Mapping[str, Any]) -> list[str]:
     return [token for tokens in lists for token in tokens]
 
 
-def base(language: str) -> str:
+def main_tag(language: str) -> str:
     """A tag without its region."""
     return language.split("-")[0].lower()

@@ -20,7 +20,7 @@ import psutil
 from voicemill.errors import EngineLostError, SettingsError, SynthesisError, VoicemillError
 from voicemill.voices import Capabilities
 from worker.cached_memory import CachedMemory
-from worker.engines.base import Samples, Segment, SynthesisOptions
+from worker.engines.base import Prompt, Samples, Segment, SynthesisOptions
 from worker.environment import environment_of_another
 from worker.remote.faults import error_of
 from worker.remote.wire import Wire, WireError
@@ -94,6 +94,18 @@ class RemoteEngine:
             return sounds(results, body)
         except (KeyError, TypeError, ValueError) as error:
             raise process.lost("gave results that can't be understood") from error
+
+    def enrol(self, voice: str, prompt: Prompt) -> None:
+        """Have a voice made of a prompt there.
+
+        Raises ``UnsupportedFeatureError`` where the engine does not clone.
+        """
+        told = {**record(prompt), "audio": str(prompt.audio)}
+        self._at_work().ask("enrol", voice=voice, prompt=told)
+
+    def forget(self, voice: str) -> None:
+        """Have what was made of a voice given back."""
+        self._at_work().ask("forget", voice=voice)
 
     def after_batch(self) -> None:
         """Have it give back what it can."""
@@ -243,8 +255,8 @@ class EngineProcess:
                 logger.log(level, "engine process %d: %s", self._keeper.pid, text)
 
 
-def record(one: Segment | SynthesisOptions) -> dict[str, Any]:
-    """A segment or options, by the names of their fields."""
+def record(one: Segment | SynthesisOptions | Prompt) -> dict[str, Any]:
+    """What the engine is given, by the names of its fields."""
     return {name.name: getattr(one, name.name) for name in fields(one)}
 
 

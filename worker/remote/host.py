@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,15 @@ from voicemill.errors import (
     InvalidAudioError,
     SettingsError,
     SynthesisError,
+    UnsupportedFeatureError,
     VoicemillError,
 )
 from worker.engines import load_engine
 from worker.engines.base import (
     CachesDeviceMemory,
+    ClonesVoices,
     Engine,
+    Prompt,
     ReportsDeviceMemory,
     Samples,
     Segment,
@@ -82,6 +86,8 @@ class Host:
         self.calls: Mapping[str, Callable[[Mapping[str, Any]], Answer]] = {
             "load": self.load,
             "synthesize": self.synthesize,
+            "enrol": self.enrol,
+            "forget": self.forget,
             "after_batch": self.after_batch,
             "unload": self.unload,
         }
@@ -95,8 +101,10 @@ class Host:
 
     def load(self, call: Mapping[str, Any]) -> Answer:
         """Find the engine in this Python and load it; gives its capabilities."""
-        self._engine = find_engine(call["engine"])
-        return self._engine.load(call["options"]).to_record(), []
+        engine = find_engine(call["engine"])
+        capabilities = engine.load(call["options"])
+        self._engine = engine
+        return capabilities.to_record(), []
 
     def synthesize(self, call: Mapping[str, Any]) -> Answer:
         """Speak segments; gives for each the number of its samples, or its error."""
@@ -108,6 +116,20 @@ class Host:
             [one for one in checked if not isinstance(one, VoicemillError)],
         )
 
+    def enrol(self, call: Mapping[str, Any]) -> Answer:
+        """Make a voice of a prompt."""
+        if not isinstance(self.engine, ClonesVoices):
+            raise UnsupportedFeatureError("The engine can't speak in enrolled voices.")
+        prompt = call["prompt"]
+        self.engine.enrol(call["voice"], Prompt(**{**prompt, "audio": Path(prompt["audio"])}))
+        return None, []
+
+    def forget(self, call: Mapping[str, Any]) -> Answer:
+        """Give back what was made of a voice."""
+        if isinstance(self.engine, ClonesVoices):
+            self.engine.forget(call["voice"])
+        return None, []
+
     def after_batch(self, _call: Mapping[str, Any]) -> Answer:
         """Have the engine give back what it can."""
         self.engine.after_batch()
@@ -115,7 +137,8 @@ class Host:
 
     def unload(self, _call: Mapping[str, Any]) -> Answer:
         """Have the engine give back all; this process ends after it."""
-        self.engine.unload()
+        engine, self._engine = self.engine, None
+        engine.unload()
         return None, []
 
     def memory(self) -> dict[str, Any]:

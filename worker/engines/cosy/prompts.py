@@ -23,8 +23,8 @@ OWN_LANGUAGES = ("yue",)
 """Spoken by a clip, and no language that another voice can be asked for."""
 SHORTEST_SECONDS, LONGEST_SECONDS = 1.0, 30.0
 LOWEST_RATE_HZ = 16_000
-HOW_TO_ENROL = (
-    "To enrol one, put its clip of 5 to 10 s and what is said in it into {folder}: "
+BY_FOLDER = (
+    "Or put its clip of 5 to 10 s and what is said in it into {folder}: "
     "cp CLIP.wav {folder}/NAME.wav && printf '%s' 'WHAT IS SAID' > {folder}/NAME.txt"
     " — then recycle the workers."
 )
