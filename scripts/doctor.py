@@ -60,12 +60,15 @@ def diagnose(environ: Mapping[str, str]) -> Iterator[Finding]:
     yield from checks.check_toolkit(probes.ask_docker())
     yield from of_ports(settings)
     yield checks.check_room(free_bytes_at(settings.output_dir), settings)
+    yield from checks.check_redis(of_redis(settings, environ), is_checked=settings.redis_check)
+
+
+def of_redis(settings: Settings, environ: Mapping[str, str]) -> Mapping[str, str] | str | None:
+    """What ``check_redis`` takes."""
     named = environ.get(probes.REDIS_URL, "").strip()
     if named and not Home(settings.home).starts_redis_at(named):
-        faults = probes.redis_faults(settings.redis_url)
-    else:
-        faults = None if probes.has_own_redis() else checks.NO_SERVER
-    yield from checks.check_redis(faults, is_checked=settings.redis_check)
+        return probes.redis_faults(settings.redis_url)
+    return None if probes.has_own_redis() else checks.NO_SERVER
 
 
 def of_worker(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:

@@ -53,7 +53,6 @@ MOST_TOKENS = 80
 KEPT_VOICES = 64
 SEEDS = 2**32
 LICENCE = "Apache-2.0"
-NO_FOLDER = "the folder that voices_dir of VOICEMILL_ENGINE_OPTIONS names (it names none yet)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +93,9 @@ class CosyVoiceEngine:
         tokenizer = self._upstream.model.frontend.tokenizer
         self._markup = texts.Markup(control_tokens(tokenizer.special_tokens))
         if not enrolled:
-            by_folder = prompts.BY_FOLDER.format(folder=chosen.voices_dir or NO_FOLDER)
-            logger.warning("cosyvoice has no voice of its own. %s %s", HOW_TO_ENROL, by_folder)
+            by_folder = prompts.BY_FOLDER.format(folder=chosen.voices_dir)
+            how = f"{HOW_TO_ENROL} {by_folder}" if chosen.voices_dir else HOW_TO_ENROL
+            logger.warning("cosyvoice has no voice of its own. %s", how)
         self._capabilities = Capabilities(
             engine="cosyvoice",
             model_revision=f"{chosen.model_revision()}-{prompts.digest(enrolled)}",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,16 @@ from worker.engines.cosy.options import (
     missing_of_checkout,
     missing_of_model,
 )
-from worker.engines.cosy.packages import OF_OPTIONS, Requirements, modules_not_found
+from worker.engines.cosy.packages import OF_OPTIONS, Requirements
+from worker.environment import environment_of_another
 from worker.missing import Missing
 
 ANYWHERE = "/srv"
+ASK = """
+import importlib.util, json, sys
+print(json.dumps([name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]))
+"""
+PATIENCE_SECONDS = 60.0
 
 
 def missing(options: Mapping[str, Any], python: Path | None) -> list[Missing]:
@@ -97,3 +104,16 @@ def named(options: Mapping[str, Any], name: str, what: str) -> str:
     """What is missing where an option names no folder, or nothing at all."""
     value = options.get(name)
     return f"{value}, {what}" if value else f"{what} (option {name})"
+
+
+def modules_not_found(python: Path, modules: Sequence[str]) -> list[str]:
+    """Those that a Python does not have; raises ``OSError`` or ``SubprocessError``."""
+    done = subprocess.run(
+        [python, "-I", "-c", ASK, *modules],
+        capture_output=True,
+        env=environment_of_another(python),
+        timeout=PATIENCE_SECONDS,
+        check=True,
+    )
+    absent: list[str] = json.loads(done.stdout)
+    return absent

@@ -1,15 +1,14 @@
-"""The packages that a checkout of CosyVoice asks for in its ``requirements.txt``."""
+"""The packages that a checkout of CosyVoice asks for in its ``requirements.txt``.
+
+This module and ``venv`` need nothing but Python 3.10: an image is built by the two alone.
+"""
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-from worker.environment import environment_of_another
 
 LIST = "requirements.txt"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -41,11 +40,6 @@ MODULES = {
 }
 """What speaking imports, by the package that is asked for."""
 OF_OPTIONS = {"trt": "tensorrt", "vllm": "vllm"}
-ASK = """
-import importlib.util, json, sys
-print(json.dumps([name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]))
-"""
-PATIENCE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +92,3 @@ def requirement(line: str) -> Requirement:
     found = NAME.match(line)
     assert found is not None
     return Requirement(re.sub(r"[._-]+", "-", found[0]).lower(), line)
-
-
-def modules_not_found(python: Path, modules: Sequence[str]) -> list[str]:
-    """Those that a Python does not have; raises ``OSError`` or ``SubprocessError``."""
-    done = subprocess.run(
-        [python, "-I", "-c", ASK, *modules],
-        capture_output=True,
-        env=environment_of_another(python),
-        timeout=PATIENCE_SECONDS,
-        check=True,
-    )
-    absent: list[str] = json.loads(done.stdout)
-    return absent
