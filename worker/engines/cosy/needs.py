@@ -32,8 +32,18 @@ PATIENCE_SECONDS = 60.0
 
 def missing(options: Mapping[str, Any], python: Path | None) -> list[Missing]:
     """What to bring, and the options that can't be used; ``python`` is the engine's own."""
-    files = [*of_checkout(options), *of_model(options), *of_voices(options)]
-    return [*(files or of_options(options)), *of_python(options, python or Path(sys.executable))]
+    return [*of_options(options), *of_python(options, python or Path(sys.executable))]
+
+
+def of_options(options: Mapping[str, Any]) -> Iterator[Missing]:
+    """What is not where the options say, and what else the engine would refuse in them."""
+    try:
+        chosen = CosyVoiceOptions.parse(options)
+    except SettingsError as error:
+        found = [*of_checkout(options), *of_model(options), *of_voices(options)]
+        yield from found or [Missing.told_by(error)]
+    else:
+        yield from chosen.missing_files()
 
 
 def of_checkout(options: Mapping[str, Any]) -> Iterator[Missing]:
@@ -63,16 +73,6 @@ def of_voices(options: Mapping[str, Any]) -> Iterator[Missing]:
     if options.get("voices_dir") and folder(options, "voices_dir") is None:
         where = options["voices_dir"]
         yield Missing(named(options, "voices_dir", "a folder of voices"), "", f"mkdir -p {where}")
-
-
-def of_options(options: Mapping[str, Any]) -> Iterator[Missing]:
-    """What else the engine would refuse."""
-    try:
-        CosyVoiceOptions.read(options)
-    except SettingsError as error:
-        yield Missing.told_by(error)
-    else:
-        return
 
 
 def of_python(options: Mapping[str, Any], python: Path) -> Iterator[Missing]:

@@ -61,6 +61,13 @@ class CosyVoiceOptions:
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> CosyVoiceOptions:
         """Raises ``SettingsError``, which names all that is missing at once."""
+        chosen = cls.parse(options)
+        chosen.refuse_missing()
+        return chosen
+
+    @classmethod
+    def parse(cls, options: Mapping[str, Any]) -> CosyVoiceOptions:
+        """The same, without a look into the folders but for the version of the model."""
         known = [one.name for one in fields(cls) if one.name != "version"]
         refuse_unknown("cosyvoice", options, known)
         for name in SWITCHES:
@@ -81,7 +88,6 @@ class CosyVoiceOptions:
         }
         chosen = cls(**given)
         chosen.refuse_pairs()
-        chosen.refuse_missing()
         return chosen
 
     def refuse_pairs(self) -> None:
