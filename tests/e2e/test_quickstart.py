@@ -119,7 +119,7 @@ def test_a_stranger_comes_from_nothing_to_a_spoken_csv(machine: Machine) -> None
         go_on(machine, {"VOICEMILL_URL": first.split()[1]})
     finally:
         os.killpg(up.pid, signal.SIGTERM)
-        up.wait(90)
+        up.communicate(timeout=90)
 
 
 def go_on(machine: Machine, env: Mapping[str, str]) -> None:
