@@ -12,6 +12,7 @@ from tests.e2e.audit import audit
 from tests.e2e.stack import Stack
 from tests.support import wait_until
 from tests.worker.cosyvoice_world import World, pitch_of
+from voicemill.voices import HOW_TO_ENROL
 
 SECRET = "nobody may read this in a log"
 
@@ -33,9 +34,10 @@ def test_a_voice_is_enrolled_while_the_stack_runs_and_speaks(tmp_path: Path) -> 
         refused = stack.request("POST", "/v1/jobs", json={"inputs": [{"input": SECRET}]})
         assert refused.status_code == 422
         (error,) = refused.json()["errors"]
-        command = f"cp CLIP.wav {world.voices_dir}/NAME.wav"
-        assert (error["code"], command in error["detail"]) == ("voice_not_found", True)
-        assert command in (stack.home / "logs" / "worker.log").read_text("utf-8")
+        assert (error["code"], HOW_TO_ENROL in error["detail"]) == ("voice_not_found", True)
+        log = (stack.home / "logs" / "worker.log").read_text("utf-8")
+        assert HOW_TO_ENROL in log
+        assert f"cp CLIP.wav {world.voices_dir}/NAME.wav" in log
 
         world.make_voice("ann", language="en", pitch=250)
         (worker,) = stack.request("GET", "/v1/workers").json()["data"]
