@@ -3,6 +3,9 @@ PYTHON ?= python3
 TORCH  ?= torch==2.13.0
 # What `make bench` hands to every benchmark.
 BENCH_FLAGS ?= --quick
+# Of `make venv-cosyvoice`: the Python that CosyVoice pins, and which of torch, trt and vllm it gets.
+PYTHON310 ?= python3.10
+PARTS     ?= torch
 
 BIN    := .venv/bin
 # A file's tests run one after another, files on every core.
@@ -14,16 +17,29 @@ export PYTHONDONTWRITEBYTECODE :=
 PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 LOCKED  = $(PIP) --require-hashes --requirement
 
-.PHONY: help venv venv-all demo up test test-all test-rest long chaos bench check lock clean
+# What the engine of `make up` and `make doctor` is, by ENGINE=…; cosyvoice has its own Python once
+# `make venv-cosyvoice` has made it.
+COSY_PYTHON = $(wildcard $(CURDIR)/.venv-cosyvoice/bin/python)
+COSY_FOLDERS = "checkout": "$(COSYVOICE_DIR)", "model_dir": "$(MODEL_DIR)"
+COSY_VOICES = $(if $(VOICES_DIR),$(COMMA) "voices_dir": "$(VOICES_DIR)")
+COMMA := ,
+CHOSEN = $(if $(ENGINE),VOICEMILL_ENGINE='$(ENGINE)') $(if $(filter cosyvoice,$(ENGINE)),\
+	VOICEMILL_ENGINE_OPTIONS='{$(COSY_FOLDERS)$(COSY_VOICES)}' VOICEMILL_WORKERS="$${VOICEMILL_WORKERS:-1}" \
+	VOICEMILL_ENGINE_PYTHON="$${VOICEMILL_ENGINE_PYTHON:-$(COSY_PYTHON)}")
+
+.PHONY: help venv venv-all venv-cosyvoice doctor demo up test test-all test-rest long chaos bench check lock clean
 
 help:
 	@echo 'make demo      a CSV spoken by a whole stack, into out/'
+	@echo 'make doctor    what this machine lacks for a stack, and the commands that bring it'
 	@echo 'make up        the stack in the foreground, until Ctrl-C'
+	@echo '    both take ENGINE=cosyvoice MODEL_DIR=... COSYVOICE_DIR=... (docs/quickstart-cosyvoice.md)'
 	@echo 'make test      the tests (minutes); test-all: all that CI runs; long: full-size chaos and soak'
 	@echo 'make check     format, lint, types, contracts, licences, known vulnerabilities'
 	@echo 'make bench     the benchmarks; BENCH_FLAGS= for full size'
 	@echo 'make chaos     the tests that hurt a whole stack; CHAOS_SEED=N plans a run again'
 	@echo 'make venv      .venv from the lock; venv-all: with every extra and torch'
+	@echo 'make venv-cosyvoice COSYVOICE_DIR=...   .venv-cosyvoice: the packages that CosyVoice pins'
 	@echo 'make lock      the locks again from pyproject.toml; UPGRADE=1 takes newer versions'
 	@echo 'make clean     remove .venv, out/, .demo/ and caches'
 
@@ -46,11 +62,18 @@ venv-all: .venv/full.stamp
 	$(PIP) '$(TORCH)'
 	touch $@
 
+venv-cosyvoice: venv
+	$(BIN)/python -m worker.engines.cosy.venv --checkout '$(COSYVOICE_DIR)' --venv .venv-cosyvoice \
+		--python '$(PYTHON310)' --parts '$(PARTS)'
+
 demo: venv
 	$(BIN)/python scripts/demo.py
 
+doctor: venv
+	@$(CHOSEN) $(BIN)/python scripts/doctor.py
+
 up: venv
-	$(BIN)/python scripts/up.py
+	$(CHOSEN) $(BIN)/python scripts/up.py
 
 test: venv
 	$(PYTEST) $(SPREAD)
@@ -81,6 +104,6 @@ lock: venv-all
 	scripts/lock $(if $(UPGRADE),--upgrade)
 
 clean:
-	rm -rf .venv .demo out build dist .coverage .coverage.* htmlcov \
+	rm -rf .venv .venv-cosyvoice .demo out build dist .coverage .coverage.* htmlcov \
 		.pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

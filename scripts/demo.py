@@ -1,4 +1,4 @@
-"""Start the whole stack, speak examples/*.csv into out/, check what came of it, and stop.
+"""Start the whole stack, speak examples/lines.csv into out/, check what came of it, and stop.
 
 Exits 0 when exactly the row that can't be spoken failed, with the right code.
 """
@@ -25,7 +25,7 @@ from voicemill.bulk.folder import OutputFolder
 ROOT = Path(__file__).resolve().parents[1]
 HOME = ROOT / ".demo"
 OUT = ROOT / "out"
-EXAMPLES = ROOT / "examples"
+SOURCE = ROOT / "examples" / "lines.csv"
 LOG = HOME / "demo.log"
 
 EXPECTED_FAILURES = {("nothing-to-say", "no_speakable_text")}
@@ -44,19 +44,12 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.monotonic()
     try:
-        sources = sorted(EXAMPLES.glob("*.csv"))
-        if not sources:
-            raise DemoError(f"no CSV in {EXAMPLES}")
-        folders = {source: folder_for(source, sources) for source in sources}
-        for folder in folders.values():
-            start_afresh(folder)
+        start_afresh(OUT)
         with running_stack() as url:
             print(f"The stack is up at {url} ({time.monotonic() - began:.0f} s).", flush=True)
-            for source, folder in folders.items():
-                speak(source, folder, url)
-        for folder in folders.values():
-            check_audio(folder)
-        check_failures(list(folders.values()))
+            speak(url)
+        check_audio(OUT)
+        check_failures(OUT)
     except DemoError as error:
         print(f"The demo failed: {error}.", file=sys.stderr)
         return 1
@@ -66,11 +59,6 @@ def main() -> int:
     print(f"As expected: all rows spoken but {len(EXPECTED_FAILURES)} with nothing to say.")
     print(f"Done in {time.monotonic() - began:.0f} s; nothing is left running.")
     return 0
-
-
-def folder_for(source: Path, sources: list[Path]) -> Path:
-    """Where the audio of a CSV goes: ``out/`` itself if there is but one."""
-    return OUT if len(sources) == 1 else OUT / source.stem
 
 
 def start_afresh(folder: Path) -> None:
@@ -128,11 +116,11 @@ def log_tail() -> str:
     return "\n".join((*lines, f"(the whole log: {LOG})"))
 
 
-def speak(source: Path, folder: Path, url: str) -> None:
+def speak(url: str) -> None:
     """Speak a CSV by the same script a person would use."""
-    print(f"Speaking {source.relative_to(ROOT)} ...", flush=True)
+    print(f"Speaking {SOURCE.relative_to(ROOT)} ...", flush=True)
     script = ROOT / "scripts" / "bulk_csv.py"
-    command = [sys.executable, str(script), str(source), "--out", str(folder), "--url", url]
+    command = [sys.executable, str(script), str(SOURCE), "--out", str(OUT), "--url", url]
     code = subprocess.run(command, check=False).returncode
     if code not in (0, 1):
         raise DemoError(f"bulk_csv.py ended with exit code {code}; the stack's log is {LOG}")
@@ -149,10 +137,9 @@ def check_audio(folder: Path) -> None:
             raise DemoError(f"row {row['id']} has no audio at {path}")
 
 
-def check_failures(folders: list[Path]) -> None:
+def check_failures(folder: Path) -> None:
     """Exactly the rows that can't be spoken must have failed."""
-    rows = [row for folder in folders for row in read_csv(folder / "errors.csv")]
-    failures = {(row["id"], row["tts_error_code"]) for row in rows}
+    failures = {(row["id"], row["tts_error_code"]) for row in read_csv(folder / "errors.csv")}
     for id, code in sorted(failures - EXPECTED_FAILURES):
         raise DemoError(f"row {id} failed with {code}; see errors.csv in {OUT}")
     for id, code in sorted(EXPECTED_FAILURES - failures):

@@ -18,6 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from scripts.diagnosis.start import refuse_missing
 from scripts.stack import ports
 from scripts.stack.errors import (
     EXIT_STOPPED,
@@ -88,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     try:
         settings = Settings.from_env(environ, **flags | engines_of(flags))
-        worker_settings(settings)
+        refuse_missing(worker_settings(settings), environ)
         run(settings, environ)
     except SettingsError as error:
         print(error.message, file=sys.stderr)

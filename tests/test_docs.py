@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import fields
 from pathlib import Path
 
@@ -88,10 +89,36 @@ def test_every_make_target_that_is_named_exists(page: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["settings", "errors", "architecture", "decisions", "operations", "failures"]
+    "name",
+    [
+        *("settings", "errors", "architecture", "decisions", "operations", "failures"),
+        *("cosyvoice", "quickstart-cosyvoice"),
+    ],
 )
 def test_the_readme_leads_to_every_page(name: str) -> None:
     assert f"(docs/{name}.md)" in read("README.md")
+
+
+def code_of(page: str) -> list[str]:
+    """What a page shows in code, in its order: blocks, with how they are marked to be run."""
+    return re.findall(r"^(?:<!--[^\n]*-->\n)?```.*?^```$", read(page), re.MULTILINE | re.DOTALL)
+
+
+def inline_code_of(page: str) -> Counter[str]:
+    """Commands, paths and names within its sentences, each as often as it is there."""
+    return Counter(re.findall(r"`[^`\n]+`", FENCE.sub("", read(page))))
+
+
+def test_the_chinese_readme_has_the_same_commands_and_leads_to_the_same_pages() -> None:
+    english, chinese = "README.md", "README.zh-CN.md"
+    assert len(code_of(english)) == 7
+    assert code_of(chinese) == code_of(english)
+    assert inline_code_of(chinese) == inline_code_of(english)
+    pages = [
+        Counter(target for target, _ in LINK.findall(read(page))) for page in (english, chinese)
+    ]
+    own = Counter({chinese: 1}), Counter({english: 1})
+    assert pages[0] - own[0] == pages[1] - own[1]
 
 
 def test_the_first_screen_of_the_readme_shows_how_to_begin() -> None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 KindT = TypeVar("KindT", "Voice", "Capabilities", Option)
 
 HOW_TO_ENROL = (
-    "Enrol one: scripts/enrol_voice.py enrol NAME CLIP.wav --text 'What is said in it.' "
-    "--language en --consent 'Who agreed, and when.'"
+    "Enrol one: .venv/bin/python scripts/enrol_voice.py enrol NAME CLIP.wav "
+    "--text 'What is said in it.' --language en --consent 'Who agreed, and when.'"
 )
 PLUS, SHARE = "+", ":"
 LARGEST_SHARE = 1000.0

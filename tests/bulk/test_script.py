@@ -21,6 +21,7 @@ from tests.support import free_port, wait_until
 from voicemill.bulk.folder import OutputFolder
 from voicemill.bulk.progress import Tally, clock_time, display_on
 from voicemill.bulk.table import read_table
+from worker.engines.cosy.instructions import SENTENCES
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "bulk_csv.py"
@@ -298,9 +299,22 @@ def test_times_are_written_as_clocks_do() -> None:
 
 
 def test_the_examples_have_one_row_that_cannot_be_spoken() -> None:
-    (table,) = (read_table(path) for path in sorted((ROOT / "examples").glob("*.csv")))
+    table = read_table(ROOT / "examples" / "lines.csv")
 
     faults = {row.id: row.fault.code for row in table.rows if row.fault}
     assert faults == {"nothing-to-say": "no_speakable_text"}
     assert len(table.rows) >= 20
     assert len({row.request["input"] for row in table.rows if not row.fault}) == len(table.rows) - 1
+
+
+def test_the_chinese_examples_have_a_dialect_a_feeling_and_a_cloned_voice() -> None:
+    table = read_table(ROOT / "examples" / "zh.csv")
+
+    assert [row.fault for row in table.rows if row.fault] == []
+    asked = {row.id: row.request for row in table.rows}
+    assert {request["voice"] for request in asked.values()} == {"ann"}
+    trained = SENTENCES[3]
+    assert asked["cantonese"]["instructions"] == trained["dialect"]["cantonese"]
+    assert asked["sichuan"]["instructions"] == trained["dialect"]["sichuan"]
+    assert asked["happy"]["instructions"] == trained["emotion"]["happy"]
+    assert asked["english"]["language"] == "en"

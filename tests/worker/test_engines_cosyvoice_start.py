@@ -199,11 +199,11 @@ def test_without_a_voice_it_starts_and_says_how_to_enrol_one(
     assert Capabilities.from_record(able.to_record()) == able
 
 
-def test_without_a_folder_of_voices_the_option_is_named(
+def test_without_a_folder_of_voices_the_command_that_enrols_is_all_that_is_told(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.engine.load({"checkout": str(CHECKOUT), "model_dir": str(world.model_dir)})
-    assert "voices_dir of VOICEMILL_ENGINE_OPTIONS" in caplog.text
+    assert f"cosyvoice has no voice of its own. {HOW_TO_ENROL}\n" in caplog.text
 
 
 def test_all_that_is_wrong_with_voices_is_named_at_once(world: World) -> None:

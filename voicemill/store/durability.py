@@ -17,15 +17,19 @@ logger = logging.getLogger(__name__)
 class DurabilityStore(Connection):
     """Asks the server how it is set up."""
 
-    def refuse_forgetful(self) -> None:
-        """Raise ``SettingsError`` for a server that may lose or throw away records."""
+    def forgetfulness(self) -> dict[str, str]:
+        """What makes this server lose records, each with the setting that cures it."""
         with translated():
             try:
                 info = self._redis.info("persistence") | self._redis.info("memory")
             except redis.exceptions.NoPermissionError:
                 logger.warning("Redis does not let us see whether it keeps what it is given")
-                return
-        faults = faults_of(info)
+                return {}
+        return faults_of(info)
+
+    def refuse_forgetful(self) -> None:
+        """Raise ``SettingsError`` for a server that may lose or throw away records."""
+        faults = self.forgetfulness()
         if faults:
             wrong = "; ".join(faults)
             cures = " and ".join(f"`CONFIG SET {cure}`" for cure in faults.values())

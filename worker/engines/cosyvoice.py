@@ -22,6 +22,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,12 +38,13 @@ from voicemill.voices import HOW_TO_ENROL, Capabilities
 from worker.cached_memory import CachedMemory
 from worker.engines import base, torch_memory
 from worker.engines.base import Samples, Segment, SynthesisOptions
-from worker.engines.cosy import instructions, prompts, texts
+from worker.engines.cosy import instructions, needs, prompts, texts
 from worker.engines.cosy.options import CosyVoiceOptions
 from worker.engines.cosy.prompts import Prompt
 from worker.engines.cosy.upstream import Upstream, open_model
 from worker.engines.cosy.watched import WatchedModel
 from worker.engines.torch_memory import named_faults
+from worker.missing import Missing
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +53,6 @@ MOST_TOKENS = 80
 KEPT_VOICES = 64
 SEEDS = 2**32
 LICENCE = "Apache-2.0"
-NO_FOLDER = "the folder that voices_dir of VOICEMILL_ENGINE_OPTIONS names (it names none yet)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,10 @@ class CosyVoiceEngine:
     _capabilities: Capabilities
     _is_emptied = False
 
+    def missing(self, options: Mapping[str, Any], python: Path | None) -> list[Missing]:
+        """What checkout, model folder and Python lack, before anything is loaded."""
+        return needs.missing(options, python)
+
     def load(self, options: Mapping[str, Any]) -> Capabilities:
         """Load the model, and read what voices there are."""
         self._options = chosen = CosyVoiceOptions.read(options)
@@ -88,8 +93,9 @@ class CosyVoiceEngine:
         tokenizer = self._upstream.model.frontend.tokenizer
         self._markup = texts.Markup(control_tokens(tokenizer.special_tokens))
         if not enrolled:
-            by_folder = prompts.BY_FOLDER.format(folder=chosen.voices_dir or NO_FOLDER)
-            logger.warning("cosyvoice has no voice of its own. %s %s", HOW_TO_ENROL, by_folder)
+            by_folder = prompts.BY_FOLDER.format(folder=chosen.voices_dir)
+            how = f"{HOW_TO_ENROL} {by_folder}" if chosen.voices_dir else HOW_TO_ENROL
+            logger.warning("cosyvoice has no voice of its own. %s", how)
         self._capabilities = Capabilities(
             engine="cosyvoice",
             model_revision=f"{chosen.model_revision()}-{prompts.digest(enrolled)}",

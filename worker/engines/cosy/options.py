@@ -10,6 +10,7 @@ from typing import Any
 
 from voicemill.errors import SettingsError
 from worker.engines.base import refusal, refuse_unknown
+from worker.missing import Missing
 
 SWITCHES = ("fp16", "trt", "vllm")
 VERSIONS = (3, 2)
@@ -35,6 +36,10 @@ MODEL_FILES = (
     f"{BLANK}/model.safetensors",
 )
 POINTER = b"version https://git-lfs"
+UPSTREAM = "https://github.com/FunAudioLLM/CosyVoice"
+KNOWN_COMMIT = "ace7c47"
+MODELS = {3: "FunAudioLLM/Fun-CosyVoice3-0.5B-2512", 2: "FunAudioLLM/CosyVoice2-0.5B"}
+"""Their names where upstream publishes them, by version."""
 BUILD = "python -m worker.engines.cosy.build --checkout {checkout} --model-dir {model_dir} --{what}"
 
 
@@ -56,6 +61,13 @@ class CosyVoiceOptions:
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> CosyVoiceOptions:
         """Raises ``SettingsError``, which names all that is missing at once."""
+        chosen = cls.parse(options)
+        chosen.refuse_missing()
+        return chosen
+
+    @classmethod
+    def parse(cls, options: Mapping[str, Any]) -> CosyVoiceOptions:
+        """The same, without a look into the folders but for the version of the model."""
         known = [one.name for one in fields(cls) if one.name != "version"]
         refuse_unknown("cosyvoice", options, known)
         for name in SWITCHES:
@@ -76,7 +88,6 @@ class CosyVoiceOptions:
         }
         chosen = cls(**given)
         chosen.refuse_pairs()
-        chosen.refuse_missing()
         return chosen
 
     def refuse_pairs(self) -> None:
@@ -89,12 +100,23 @@ class CosyVoiceOptions:
 
     def refuse_missing(self) -> None:
         """Raise ``SettingsError`` with every file that is needed and is not there."""
-        missing = [*self._missing()]
-        if missing:
+        listed = "; ".join(f"{one.what} ({one.remedy})" for one in self.missing_files())
+        if listed:
             raise SettingsError(
                 "VOICEMILL_ENGINE_OPTIONS: cosyvoice can't start without what is missing or not "
-                f"whole: {'; '.join(missing)}."
+                f"whole: {listed}."
             )
+
+    def missing_files(self) -> Iterator[Missing]:
+        """Every file that is needed and is not there, or not whole."""
+        yield from missing_of_checkout(self.checkout)
+        yield from missing_of_model(self.model_dir, self.version)
+        for name, what in self.artefacts().items():
+            path = self.model_dir / name
+            built = path / "config.json" if what == "vllm" else path
+            if not built.is_file() or not built.stat().st_size:
+                command = self.build(what)
+                yield Missing(str(path), f"build it once: {command}", command)
 
     def artefacts(self) -> dict[str, str]:
         """What is built once and then only read: its option by its name in the model folder."""
@@ -116,22 +138,36 @@ class CosyVoiceOptions:
         digest.update(f"{self.fp16} {self.trt} {self.vllm}".encode())
         return digest.hexdigest()[:12]
 
-    def _missing(self) -> Iterator[str]:
-        for name in CHECKOUT_FILES:
-            path = self.checkout / name
-            if not path.exists():
-                yield f"{path} ({checkout_remedy(name)})"
-        for name in MODEL_FILES:
-            path = self.model_dir / name.format(version=self.version)
-            if not path.is_file() or not path.stat().st_size:
-                yield f"{path} (download the model again)"
-            elif is_pointer(path):
-                yield f"{path} (a Git LFS pointer; run: git -C {self.model_dir} lfs pull)"
-        for name, what in self.artefacts().items():
-            path = self.model_dir / name
-            built = path / "config.json" if what == "vllm" else path
-            if not built.is_file() or not built.stat().st_size:
-                yield f"{path} (build it once: {self.build(what)})"
+
+def missing_of_checkout(checkout: Path) -> Iterator[Missing]:
+    """What a folder lacks to be upstream's checkout."""
+    for name in CHECKOUT_FILES:
+        path = checkout / name
+        if path.exists():
+            continue
+        if name.startswith(MATCHA):
+            update = "submodule update --init --recursive"
+            remedy = f"run in the checkout: git {update}"
+            yield Missing(str(path), remedy, f"git -C {checkout} {update}")
+        else:
+            command = f"git -C {checkout} checkout {KNOWN_COMMIT}"
+            yield Missing(str(path), "not in this checkout", command)
+
+
+def missing_of_model(model_dir: Path, version: int) -> Iterator[Missing]:
+    """What a folder lacks to be a model of this version."""
+    for name in MODEL_FILES:
+        path = model_dir / name.format(version=version)
+        if not path.is_file() or not path.stat().st_size:
+            yield Missing(str(path), "download the model again", download(model_dir, version))
+        elif is_pointer(path):
+            pull = f"git -C {model_dir} lfs pull"
+            yield Missing(str(path), f"a Git LFS pointer; run: {pull}", pull)
+
+
+def download(model_dir: Path, version: int = VERSIONS[0]) -> str:
+    """The command that brings a model."""
+    return f"huggingface-cli download {MODELS[version]} --local-dir {model_dir}"
 
 
 def folder(options: Mapping[str, Any], name: str, what: str) -> Path:
@@ -148,13 +184,6 @@ def version_of(model_dir: Path) -> int:
         if (model_dir / f"cosyvoice{version}.yaml").is_file():
             return version
     raise refusal("model_dir", str(model_dir), "a folder with cosyvoice3.yaml or cosyvoice2.yaml")
-
-
-def checkout_remedy(name: str) -> str:
-    """What to do about a part of the checkout that is missing."""
-    if name.startswith(MATCHA):
-        return "run in the checkout: git submodule update --init --recursive"
-    return "not in this checkout"
 
 
 def is_pointer(path: Path) -> bool:

@@ -20,10 +20,9 @@ import numpy as np
 
 from voicemill.errors import SettingsError
 from worker.engines.base import refusal
-from worker.engines.cosy.options import MATCHA, CosyVoiceOptions
+from worker.engines.cosy.options import KNOWN_COMMIT, MATCHA, CosyVoiceOptions
 from worker.engines.torch_memory import fault_of
 
-KNOWN_COMMIT = "ace7c47"
 NEEDED = (
     "add_zero_shot_spk",
     "sample_rate",

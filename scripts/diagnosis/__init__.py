@@ -1,0 +1,1 @@
+"""What `scripts/doctor.py` is made of."""
