@@ -72,6 +72,8 @@ redis_backend_health_check_interval = 30
 # Wait for Redis as long as it takes.
 broker_connection_retry_on_startup = True
 broker_connection_max_retries = None
+# A Redis that takes no writes is waited for too; else the first that it refuses ends the worker.
+broker_channel_error_retry = True
 # A lost connection is no reason to kill good work.
 worker_cancel_long_running_tasks_on_connection_loss = False
 # A message that comes twice after it succeeded is not run.

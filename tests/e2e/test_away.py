@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 import psutil
 import pytest
+import redis
 
 from tests.chaos.proxy import Proxy
 from tests.e2e.solo import SoloWorker, assert_each_spoken_once, tone
@@ -82,6 +84,40 @@ def test_a_redis_that_answers_nothing_for_a_while_costs_no_attempt(
                 "a beat that is not heard",
                 lambda: worker.log.count("heartbeat not heard: Redis answers nothing") >= 3,
             )
+        assert_each_spoken_once(worker.wait_for(job_id))
+        assert worker.exit_status is None
+
+
+REFUSALS = {
+    "OOM": (("CONFIG", "SET", "maxmemory", "1"), ("CONFIG", "SET", "maxmemory", "0")),
+    "NOREPLICAS": (
+        ("CONFIG", "SET", "min-replicas-to-write", "3"),
+        ("CONFIG", "SET", "min-replicas-to-write", "0"),
+    ),
+    "READONLY": (("REPLICAOF", "127.0.0.1", "1"), ("REPLICAOF", "NO", "ONE")),
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_redis_that_takes_no_writes_now_and_then_ends_no_worker_and_costs_no_attempt(
+    tmp_path: Path, own_valkey: Valkey, refusal: str
+) -> None:
+    begin_refusing, end_refusing = REFUSALS[refusal]
+    with (
+        SoloWorker(own_valkey.url, tmp_path) as worker,
+        closing(redis.Redis.from_url(own_valkey.url)) as operator,
+    ):
+        job_id = worker.submit(*(f"Line {number}." for number in range(60)))
+        for _ in range(60):
+            operator.execute_command(*begin_refusing)
+            refused_until = time.monotonic() + 0.03
+            while time.monotonic() < refused_until:
+                worker.tick()
+            operator.execute_command(*end_refusing)
+            served_until = time.monotonic() + 0.05
+            while time.monotonic() < served_until:
+                worker.tick()
+            assert worker.exit_status is None, worker.log
         assert_each_spoken_once(worker.wait_for(job_id))
         assert worker.exit_status is None
 
