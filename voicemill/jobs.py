@@ -14,10 +14,9 @@ from typing import Any
 from voicemill.errors import InvalidCustomIdError, InvalidTextError, NoSpeakableTextError
 from voicemill.fairness import Standing
 from voicemill.options import OptionValue
+from voicemill.speech import has_speech
 
 SCHEMA = 1
-SPEAKABLE = re.compile(r"[^\W_]")
-"""A letter or a number of any script."""
 VOICE_OF_MIX = re.compile(r"[^:+]+")
 """The first of the voices that a name is made of."""
 CUSTOM_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
@@ -307,11 +306,6 @@ def check_custom_id(custom_id: str) -> None:
             f"custom_id {custom_id[:80]!r} can't be used: give 1 to 64 of A-Z a-z 0-9 . _ - "
             "and don't start with a dot."
         )
-
-
-def has_speech(text: str) -> bool:
-    """True when the text holds a letter or a digit of any script."""
-    return SPEAKABLE.search(text) is not None
 
 
 def check_text(text: str) -> None:

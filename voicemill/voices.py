@@ -61,8 +61,6 @@ class Capabilities:
     """It speaks as a prompt does: in enrolled voices."""
     cloning_languages: tuple[str, ...] = ()
     """What it speaks in those; what its own voices speak where it is not told."""
-    enrolment: str = ""
-    """How a voice is added to an engine that may have none: what to run, in a sentence or two."""
     streaming: bool = False
     """It gives samples before all of a segment is spoken."""
     word_times: bool = False
@@ -106,12 +104,9 @@ class Capabilities:
             if voice.name == name:
                 return voice
         names = ", ".join(voice.name for voice in self.voices[:20])
-        has = f"it has: {names}" if names else f"it has none of its own. {self._how_to_enrol}"
-        raise VoiceNotFoundError(f"{self.engine} has no voice {name[:80]!r}; {has.rstrip(' .')}.")
-
-    @property
-    def _how_to_enrol(self) -> str:
-        return self.enrolment or (HOW_TO_ENROL if self.cloning else "")
+        has = f"it has: {names}." if names else "it has none of its own."
+        advice = f" {HOW_TO_ENROL}" if self.cloning and not names else ""
+        raise VoiceNotFoundError(f"{self.engine} has no voice {name[:80]!r}; {has}{advice}")
 
     def has_voice(self, name: str) -> bool:
         """True for a voice of its own."""

@@ -434,7 +434,7 @@ def test_two_hundred_calls_keep_nothing(world: World) -> None:
         world.engine.synthesize([Segment(TEXT, number)], "ann", SynthesisOptions())
     assert world.sessions() == [0, 0, 0]
     assert threading.active_count() == threads
-    assert list(world.engine._features) == ["ann"]
+    assert list(world.engine._of_folder) == ["ann"]
 
 
 @pytest.mark.full
