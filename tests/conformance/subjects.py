@@ -105,7 +105,11 @@ def cosyvoice_stand_in(folder: Path) -> Mapping[str, Any]:
     return world.options()
 
 
-PACKAGES: Mapping[str, Sequence[str]] = {"tone": (), "hibari": ("hibari-tts[fast]>=0.2,<0.3",)}
+PACKAGES: Mapping[str, Sequence[str]] = {
+    "cosyvoice": ("soundfile>=0.13",),
+    "hibari": ("hibari-tts[fast]>=0.2,<0.3",),
+    "tone": (),
+}
 """What an engine needs in another Python, beside numpy."""
 OF_THIS = (
     Subject("cosyvoice", cosyvoice_stand_in, unsayable="zerotokens", is_quick=True),

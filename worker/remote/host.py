@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,9 @@ from voicemill.errors import (
 from worker.engines import load_engine
 from worker.engines.base import (
     CachesDeviceMemory,
+    ClonesVoices,
     Engine,
+    Prompt,
     ReportsDeviceMemory,
     Samples,
     Segment,
@@ -82,6 +85,8 @@ class Host:
         self.calls: Mapping[str, Callable[[Mapping[str, Any]], Answer]] = {
             "load": self.load,
             "synthesize": self.synthesize,
+            "enrol": self.enrol,
+            "forget": self.forget,
             "after_batch": self.after_batch,
             "unload": self.unload,
         }
@@ -93,10 +98,20 @@ class Host:
             raise RuntimeError("No engine was loaded.")
         return self._engine
 
+    @property
+    def cloner(self) -> ClonesVoices:
+        """The same, where it clones voices."""
+        if not isinstance(self.engine, ClonesVoices):
+            raise TypeError("The engine clones no voices.")
+        return self.engine
+
     def load(self, call: Mapping[str, Any]) -> Answer:
-        """Find the engine in this Python and load it; gives its capabilities."""
-        self._engine = find_engine(call["engine"])
-        return self._engine.load(call["options"]).to_record(), []
+        """Find the engine in this Python and load it; gives what it is able to do."""
+        engine = find_engine(call["engine"])
+        able = engine.load(call["options"])
+        self._engine = engine
+        clones = isinstance(engine, ClonesVoices)
+        return {"capabilities": able.to_record(), "clones": clones}, []
 
     def synthesize(self, call: Mapping[str, Any]) -> Answer:
         """Speak segments; gives for each the number of its samples, or its error."""
@@ -108,6 +123,17 @@ class Host:
             [one for one in checked if not isinstance(one, VoicemillError)],
         )
 
+    def enrol(self, call: Mapping[str, Any]) -> Answer:
+        """Have the engine take a voice in; its clip is read here, by its path."""
+        audio, text, language = (call["prompt"][name] for name in ("audio", "text", "language"))
+        self.cloner.enrol(call["voice"], Prompt(Path(audio), text, language))
+        return None, []
+
+    def forget(self, call: Mapping[str, Any]) -> Answer:
+        """Have the engine forget a voice."""
+        self.cloner.forget(call["voice"])
+        return None, []
+
     def after_batch(self, _call: Mapping[str, Any]) -> Answer:
         """Have the engine give back what it can."""
         self.engine.after_batch()
@@ -115,11 +141,12 @@ class Host:
 
     def unload(self, _call: Mapping[str, Any]) -> Answer:
         """Have the engine give back all; this process ends after it."""
-        self.engine.unload()
+        engine, self._engine = self.engine, None
+        engine.unload()
         return None, []
 
     def memory(self) -> dict[str, Any]:
-        """Device memory as the engine tells it."""
+        """Device memory as the engine tells it while it is loaded."""
         engine = self._engine
         failures = engine.memory_failures() if isinstance(engine, SparesMemory) else 0
         cached = engine.cached_memory() if isinstance(engine, CachesDeviceMemory) else None
