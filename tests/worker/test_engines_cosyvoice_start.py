@@ -14,7 +14,6 @@ from tests.worker.cosyvoice_world import CHECKOUT, PLAN, World, forget
 from voicemill.errors import SettingsError, VoiceNotFoundError
 from voicemill.jobs import ItemInput
 from voicemill.voices import HOW_TO_ENROL, Capabilities
-from worker.child import warm_up
 from worker.engines import load_engine
 from worker.engines.cosy import build
 from worker.engines.cosyvoice import CosyVoiceEngine
@@ -190,7 +189,6 @@ def test_without_a_voice_it_starts_and_says_how_to_enrol_one(
     able = world.capabilities
     assert able is not None
     assert HOW_TO_ENROL in caplog.text
-    assert warm_up(world.engine, able) == 0.0
     ((field, error),) = able.refusals(ItemInput(0, "a", "hello", "cosyvoice", ""))
     assert (field, type(error)) == ("voice", VoiceNotFoundError)
     assert error.message == f"cosyvoice has no voice ''; it has none of its own. {HOW_TO_ENROL}"
