@@ -29,11 +29,8 @@ def heard_in(stack: Stack, voice: str) -> float:
 
 @pytest.mark.full
 @pytest.mark.timeout(300)
-def test_voices_are_enrolled_while_the_stack_runs_and_speak(
-    tmp_path: Path, pytestconfig: pytest.Config
-) -> None:
-    cache = pytestconfig.cache.mkdir("pythons")
-    python = venv("3.10", "numpy", "soundfile>=0.13", cache=cache)
+def test_voices_are_enrolled_while_the_stack_runs_and_speak(tmp_path: Path) -> None:
+    python = venv("3.10", "numpy", "soundfile>=0.13")
     world = World(tmp_path)
     world.make_model()
     world.voices_dir.mkdir()

@@ -108,7 +108,7 @@ def test_what_is_not_built_is_named_with_the_command_that_builds_it(
 ) -> None:
     before = sorted(world.model_dir.iterdir())
     assert (
-        f"{world.model_dir / name} (build it once: python -m worker.engines.cosy.build "
+        f"{world.model_dir / name} (build it once: {sys.executable} -m worker.engines.cosy.build "
         f"--checkout {CHECKOUT} --model-dir {world.model_dir} --{flag})"
     ) in refused(world, **{flag: True})
     assert sorted(world.model_dir.iterdir()) == before
@@ -301,7 +301,7 @@ def test_a_plan_of_another_gpu_is_named_with_the_command_that_builds_it(
     world: World, cuda: Device
 ) -> None:
     (world.model_dir / PLAN).write_text("a plan of another GPU")
-    assert "python -m worker.engines.cosy.build" in refused(world, trt=True)
+    assert f"{sys.executable} -m worker.engines.cosy.build" in refused(world, trt=True)
 
 
 def test_vllm_is_told_of_the_model(world: World, cuda: Device) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -35,7 +36,6 @@ MODEL_FILES = (
     f"{BLANK}/model.safetensors",
 )
 POINTER = b"version https://git-lfs"
-BUILD = "python -m worker.engines.cosy.build --checkout {checkout} --model-dir {model_dir} --{what}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,8 @@ class CosyVoiceOptions:
 
     def build(self, what: str) -> str:
         """The command that builds an artefact."""
-        return BUILD.format(checkout=self.checkout, model_dir=self.model_dir, what=what)
+        where = f"--checkout {self.checkout} --model-dir {self.model_dir}"
+        return f"{sys.executable} -m worker.engines.cosy.build {where} --{what}"
 
     def model_revision(self) -> str:
         """A short name that changes with the configuration, the size of the weights, the flags."""
