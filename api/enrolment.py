@@ -19,7 +19,7 @@ from voicemill.errors import (
     UnsupportedMediaTypeError,
     VoiceExistsError,
 )
-from voicemill.jobs import check_text
+from voicemill.text import check_text
 
 Transcript = Annotated[Text, Field(min_length=1, max_length=1000)]
 Consent = Annotated[Text, Field(max_length=1000)]

@@ -6,7 +6,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Final
@@ -38,6 +38,7 @@ from voicemill.errors import (
     JobNotFoundError,
     NoAudioError,
     NotReadyError,
+    NoWorkersError,
     PayloadTooLargeError,
     QueueFullError,
     QuotaExceededError,
@@ -75,6 +76,7 @@ LOCATION: Final = {"Location": "Where the job is followed."}
             UnsupportedMediaTypeError,
             QuotaExceededError,
             QueueFullError,
+            NoWorkersError,
         ),
     )
 )
@@ -88,6 +90,8 @@ def create() -> Response:
         here.store.engines(), here.settings, partial(here.store.voices_for, tenant)
     )
     items, head = submission.read(raw, key)
+    if here.settings.without_workers == "refuse":
+        refuse_unserved({item.model for item in items})
     here.store.keep_voices(tenant, unlisted_voices(items), job_id)
     job = here.store.create_job(
         job_id,
@@ -275,6 +279,17 @@ def wait_for(job: Job, seconds: float) -> Job:
         look = min(look * 1.5, LONGEST_LOOK_SECONDS)
         job = context().store.job(job.id)
     return job
+
+
+def refuse_unserved(models: Iterable[str]) -> None:
+    """Raise ``NoWorkersError`` where a model has no child that takes work now."""
+    slots = context().store.snapshot().slots
+    unserved = sorted(model for model in models if not slots.get(model))
+    if unserved:
+        raise NoWorkersError(
+            f"No child of {', '.join(unserved)} takes work now, and a job does not wait for "
+            "one here; try again later, or name a model that /v1/models shows as live."
+        )
 
 
 def fleet_for(jobs: Sequence[Job]) -> Snapshot | None:

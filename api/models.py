@@ -21,9 +21,9 @@ blueprint = Blueprint("models", __name__)
     )
 )
 def index() -> Response:
-    """Every model ever offered; ``live`` says whether a worker is there now."""
+    """Every model ever offered; ``slots`` says how many children take work for it now."""
     store = context().store
     engines = sorted(store.engines().items())
     slots = store.snapshot().slots
-    bodies = [model_body(engine, live=slots.get(name, 0) > 0) for name, engine in engines]
+    bodies = [model_body(engine, slots.get(name, 0)) for name, engine in engines]
     return jsonify(page(bodies, [name for name, _ in engines]))

@@ -12,6 +12,7 @@ from werkzeug.exceptions import HTTPException
 from voicemill.errors import (
     InvalidInputError,
     MethodNotAllowedError,
+    NoWorkersError,
     PayloadTooLargeError,
     RangeNotSatisfiableError,
     RequestError,
@@ -46,7 +47,7 @@ def register(app: Flask) -> None:
 
 def answer_error(error: VoicemillError) -> Response:
     """A failure that has a name."""
-    if error.http_status >= 500:
+    if error.http_status >= 500 and not isinstance(error, NoWorkersError):
         logger.error("%s %s: %s: %s", request.method, request.path, error.code, error.message)
         # The log names hosts and causes; a client can do nothing with them.
         return problem(type(error)(f"{error.title}; try again, and look at /readyz."))

@@ -187,6 +187,9 @@ class ModelBody(TypedDict):
     engine_licence: str | None
     model_licence: str | None
     live: bool
+    """Whether a child takes work for it now."""
+    slots: int
+    """How many do."""
 
 
 class VoiceBody(TypedDict):

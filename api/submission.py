@@ -30,8 +30,9 @@ from voicemill.errors import (
     VoiceNotFoundError,
 )
 from voicemill.fairness import JobClass, Standing, default_class
-from voicemill.jobs import ItemInput, JobRules, check_custom_id, check_text, default_custom_id
+from voicemill.jobs import ItemInput, JobRules, check_custom_id, default_custom_id
 from voicemill.settings import Settings
+from voicemill.text import check_text
 from voicemill.voices import Capabilities
 
 CONCATENATED_ALIKE = ("model", "response_format")

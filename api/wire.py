@@ -192,8 +192,8 @@ def audio_url(item: Item) -> str:
     return f"/v1/jobs/{item.job_id}/items/{item.input.custom_id}/audio"
 
 
-def model_body(engine: Capabilities, *, live: bool) -> ModelBody:
-    """An engine; ``live`` when a child of it takes work now."""
+def model_body(engine: Capabilities, slots: int) -> ModelBody:
+    """An engine, and how many children of it take work now."""
     return {
         "id": engine.engine,
         "object": "model",
@@ -218,7 +218,8 @@ def model_body(engine: Capabilities, *, live: bool) -> ModelBody:
         "deterministic": engine.deterministic,
         "engine_licence": engine.engine_licence,
         "model_licence": engine.model_licence,
-        "live": live,
+        "live": slots > 0,
+        "slots": slots,
     }
 
 

@@ -35,17 +35,26 @@ from scripts.stack.parts import (
     part_environ,
     redis_part,
     served_parts,
+    worker_settings,
 )
 from scripts.stack.readiness import Readiness, redis_answers
 from scripts.stack.signals import Signals
 from scripts.stack.supervisor import Supervisor
 from voicemill.errors import SettingsError, StoreUnavailableError
+from voicemill.pools import Pool, parse_pool
 from voicemill.settings import PREFIX, Settings
 from voicemill.store import Store
 
 logger = logging.getLogger("up")
 
 FLAGS = ("home", "host", "port", "flower_port", "workers", "engine", "engine_options")
+FLAG_DOCS = {
+    "engine": "An engine of the stack, maybe with its children (tone:2); repeat it for several. "
+    "The first one speaks where a job names no model.",
+    "workers": "Synthesis children of each engine that has no number of its own: one per core.",
+    "engine_options": "Options of the engine, as a JSON object; of several engines, an object for "
+    "each by its name.",
+}
 REDIS_URL = PREFIX + "REDIS_URL"
 REDIS_START_SECONDS = 120.0
 """A large append-only file takes its time to load."""
@@ -61,6 +70,7 @@ examples:
   scripts/up.py --home /srv/voices --workers 2       state in another folder, two children
   scripts/up.py --engine tone                        tones instead of speech, to try things out
   scripts/up.py --engine tone --engine-options '{"seconds_per_segment": 0.5}'
+  scripts/up.py --engine hibari:2 --engine tone:1    two engines, with two children and one
   VOICEMILL_REDIS_URL=redis://db:6379/0 scripts/up.py    on a Redis that runs already
 
 exit codes:
@@ -77,7 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S"
     )
     try:
-        settings = Settings.from_env(environ, **flags)
+        settings = Settings.from_env(environ, **flags | engines_of(flags))
+        worker_settings(settings)
         run(settings, environ)
     except SettingsError as error:
         print(error.message, file=sys.stderr)
@@ -99,14 +110,26 @@ def parser() -> argparse.ArgumentParser:
     )
     for one in fields(Settings):
         if one.name in FLAGS:
-            default, doc = one.metadata["default"], one.metadata["doc"]
+            default, doc = one.metadata["default"], FLAG_DOCS.get(one.name, one.metadata["doc"])
+            several: dict[str, Any] = {"action": "append"} if one.name == "engine" else {}
             made.add_argument(
                 f"--{one.name.replace('_', '-')}",
-                type=flag_type(one.metadata["parse"]),
+                **several,
+                type=flag_type(parse_pool if several else one.metadata["parse"]),
                 metavar=one.name.rpartition("_")[2].upper(),
                 help=f"{doc} Default: {default}.".replace("%", "%%"),
             )
     return made
+
+
+def engines_of(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that the flags ``--engine`` stand for; raises ``SettingsError`` for a twin."""
+    pools: list[Pool] = flags.get("engine", [])
+    names = [pool.engine for pool in pools]
+    twin = next((name for name in names if names.count(name) > 1), None)
+    if twin:
+        raise SettingsError(f"--engine {twin} is given twice; {twin}:2 has two children.")
+    return {"engine": names[0], "engines": tuple(pools)} if pools else {}
 
 
 def flag_type(parse: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -217,7 +240,7 @@ def start_served(
     logger.info("docs    %s/docs", api_url(settings))
     logger.info("Flower  %s   user:password in %s", flower_url(settings), where)
     logger.info("logs    %s", home.logs)
-    ready = Readiness(settings, lambda: supervisor.pid("worker"))
+    ready = Readiness(settings, supervisor.pid)
     seconds = settings.load_timeout_seconds + READY_MARGIN_SECONDS
     if not supervisor.wait_for(ready, seconds):
         raise StackError(

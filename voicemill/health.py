@@ -67,6 +67,8 @@ class Health:
     warnings: tuple[str, ...] = ()
     """What goes wrong though work is done."""
     free_bytes: int | None = None
+    engines: tuple[str, ...] = ()
+    """Those that the stack should have."""
 
     @property
     def ready(self) -> bool:
@@ -93,8 +95,11 @@ class Health:
             "gpu": gpu_by_node(snapshot),
             "children": list(snapshot.children) if snapshot else [],
             "queue": {
-                engine: {"slots": slots, "queued_items": snapshot.queued.get(engine, 0)}
-                for engine, slots in snapshot.slots.items()
+                engine: {
+                    "slots": snapshot.slots.get(engine, 0),
+                    "queued_items": snapshot.queued.get(engine, 0),
+                }
+                for engine in dict.fromkeys((*self.engines, *snapshot.slots))
             }
             if snapshot
             else {},
@@ -131,17 +136,20 @@ def gpu_of_node(children: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def judge(snapshot: Snapshot, free_bytes: int | OSError, settings: Settings) -> Health:
-    """Ready: a child takes work, a clerk lives, and there is room on the disk."""
-    slots = snapshot.slots.get(settings.engine, 0)
+    """Ready: a child takes work, a clerk lives, and there is room on the disk.
+
+    Of several engines one is enough; a warning names those whose work waits.
+    """
+    engines = tuple(settings.pools)
+    down = [why_none(snapshot, engine) for engine in engines if not snapshot.slots.get(engine)]
+    some_work = len(down) < len(engines)
     return Health(
         (
             Check("store", True, "Redis answers."),
             Check(
                 "children",
-                slots > 0,
-                f"{slots} of {settings.engine} take work."
-                if slots
-                else why_none(snapshot, settings),
+                some_work,
+                counted(snapshot, engines) if some_work else " ".join(dict.fromkeys(down)),
             ),
             Check(
                 "clerk",
@@ -151,20 +159,27 @@ def judge(snapshot: Snapshot, free_bytes: int | OSError, settings: Settings) -> 
             check_disk(free_bytes, settings),
         ),
         snapshot,
-        tuple(warnings_of(snapshot)),
+        (*(down if some_work else ()), *warnings_of(snapshot)),
         None if isinstance(free_bytes, OSError) else free_bytes,
+        engines,
     )
 
 
-def why_none(snapshot: Snapshot, settings: Settings) -> str:
-    """Why no child takes work."""
-    loaded = sum(child["engine"] == settings.engine for child in snapshot.children)
-    if loaded and snapshot.draining:
-        return f"{loaded} of {settings.engine} are loaded and drain; resume their worker."
-    for child in snapshot.children:
-        if child.get("engine") == settings.engine and child.get("trouble_detail"):
+def counted(snapshot: Snapshot, engines: Sequence[str]) -> str:
+    """How many children of each engine take work."""
+    counts = [f"{snapshot.slots.get(engine, 0)} of {engine}" for engine in engines]
+    return f"{', '.join(counts)} take work."
+
+
+def why_none(snapshot: Snapshot, engine: str) -> str:
+    """Why no child of an engine takes work."""
+    loaded = [child for child in snapshot.children if child["engine"] == engine]
+    if any(one["node"] in snapshot.draining or one["id"] in snapshot.draining for one in loaded):
+        return f"{len(loaded)} of {engine} are loaded and drain; resume their worker."
+    for child in loaded:
+        if child.get("trouble_detail"):
             return str(child["trouble_detail"])
-    return f"No child of {settings.engine} is ready; see the worker's log."
+    return f"No child of {engine} is ready; see the worker's log."
 
 
 def warnings_of(snapshot: Snapshot) -> Iterator[str]:

@@ -11,10 +11,9 @@ from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
-from voicemill.errors import InvalidCustomIdError, InvalidTextError, NoSpeakableTextError
+from voicemill.errors import InvalidCustomIdError
 from voicemill.fairness import Standing
 from voicemill.options import OptionValue
-from voicemill.speech import has_speech
 
 SCHEMA = 1
 VOICE_OF_MIX = re.compile(r"[^:+]+")
@@ -306,15 +305,3 @@ def check_custom_id(custom_id: str) -> None:
             f"custom_id {custom_id[:80]!r} can't be used: give 1 to 64 of A-Z a-z 0-9 . _ - "
             "and don't start with a dot."
         )
-
-
-def check_text(text: str) -> None:
-    """Raise for text that holds nothing to speak or is not Unicode."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise InvalidTextError(
-            f"The text has a lone surrogate (half of a character) at position {error.start}."
-        ) from error
-    if not has_speech(text):
-        raise NoSpeakableTextError("The text has no letter and no digit.")

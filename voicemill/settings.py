@@ -11,7 +11,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
+from voicemill.cores import usable_cores
 from voicemill.errors import SettingsError
+from voicemill.pools import Pool, parse_pools
 
 PREFIX = "VOICEMILL_"
 OFF = frozenset({"off", "0"})
@@ -199,6 +201,23 @@ def parse_options(text: str) -> Mapping[str, Any]:
     return MappingProxyType(options)
 
 
+def parse_without_workers(text: str) -> str:
+    """``queue`` or ``refuse``."""
+    if text not in {"queue", "refuse"}:
+        raise ValueError("queue or refuse")
+    return text
+
+
+def parse_threads(text: str) -> int | None:
+    """A whole number, or ``auto``."""
+    if text == "auto":
+        return None
+    try:
+        return parse_count(text)
+    except ValueError as error:
+        raise ValueError(f"{error}, or auto") from error
+
+
 def parse_log_level(text: str) -> str:
     """One of logging's level names."""
     level = text.upper()
@@ -231,9 +250,19 @@ class Settings:
     host: str = setting("127.0.0.1", parse_text, "Address the API listens on.")
     port: int = setting("8080", parse_port, "Port the API listens on; 0 takes a free one.")
     workers: int = setting(
-        str(os.cpu_count() or 1), parse_count, "Synthesis children of one worker: one per core."
+        str(usable_cores()), parse_count, "Synthesis children of one worker: one per core."
     )
-    engine: str = setting("hibari", parse_text, "The engine this stack speaks with.")
+    engine: str = setting(
+        "hibari",
+        parse_text,
+        "The engine a worker has, and the one that speaks where a job names no model.",
+    )
+    engines: tuple[Pool, ...] = setting(
+        "off",
+        parse_pools,
+        "All engines of a stack with several, maybe with their children (`hibari:2,tone:1`); "
+        "the first speaks where a job names no model.",
+    )
     engine_options: Mapping[str, Any] = setting(
         "{}", parse_options, "Options of the engine, as a JSON object."
     )
@@ -244,6 +273,17 @@ class Settings:
     )
     output_dir: Path = setting(
         "~/.voicemill/outputs", parse_path, "Where audio files go; shared by workers and API."
+    )
+    without_workers: str = setting(
+        "queue",
+        parse_without_workers,
+        "What becomes of a job whose model no child offers now: `queue` has it wait, `refuse` "
+        "answers 503.",
+    )
+    threads_per_child: int | None = setting(
+        "auto",
+        parse_threads,
+        "Threads of arithmetic of each child; auto shares the cores out among the children.",
     )
     batch_seconds: float = setting(
         "1", parse_seconds, "Device time one task should take; longer batches cost latency."
@@ -397,6 +437,8 @@ class Settings:
         values |= overrides
         if "output_dir" not in values and "home" in values:
             values["output_dir"] = values["home"] / "outputs"
+        if values.get("engines"):
+            values.setdefault("engine", values["engines"][0].engine)
         settings = cls(**values)
         if settings.min_batch_limit_seconds > settings.max_batch_limit_seconds:
             raise SettingsError(
@@ -404,7 +446,18 @@ class Settings:
                 f"be used: give {plain(settings.max_batch_limit_seconds)} or less, which is "
                 f"{PREFIX}MAX_BATCH_LIMIT_SECONDS."
             )
+        if settings.engine not in settings.pools:
+            raise SettingsError(
+                f"{PREFIX}ENGINE={settings.engine!r} can't be used: give one of {PREFIX}ENGINES, "
+                f"which are {', '.join(settings.pools)}."
+            )
         return settings
+
+    @property
+    def pools(self) -> dict[str, int]:
+        """Children of each engine of the stack, the first engine first."""
+        pools = self.engines or (Pool(self.engine),)
+        return {pool.engine: pool.children or self.workers for pool in pools}
 
     def to_env(self) -> dict[str, str]:
         """The environment that gives these settings again, for a child process."""
@@ -412,11 +465,13 @@ class Settings:
         for one in fields(self):
             value = getattr(self, one.name)
             if value is None:
-                text = "off"
+                text = "auto" if one.metadata["parse"] is parse_threads else "off"
             elif isinstance(value, bool):
                 text = "on" if value else "off"
             elif isinstance(value, Mapping):
                 text = json.dumps(dict(value))
+            elif isinstance(value, tuple):
+                text = ",".join(str(part) for part in value) or "off"
             elif one.metadata["parse"] is parse_share:
                 text = f"{plain(value * 100)}%"
             elif isinstance(value, int) and not value and one.name.endswith("_mb"):

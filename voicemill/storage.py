@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from voicemill.errors import (
     DiskFullError,
@@ -121,7 +122,7 @@ class Storage:
                     f"{-(-wanted // MEBIBYTE)} MiB are needed."
                 )
             if thorough:
-                with tempfile.TemporaryFile(dir=self._folder):
+                with probed(self._folder):
                     pass
         except StorageError as error:
             return error
@@ -155,6 +156,14 @@ def claim(store: Store, folder: Path) -> str:
     if not folder.is_dir():
         make_folder(folder)
     return store.keep_output_marker(str(folder), read_marker(folder) or make_marker(folder))
+
+
+def probed(folder: Path) -> IO[bytes]:
+    """An empty file in a folder, which goes when it is closed; raises ``OSError``.
+
+    Where it needs a name for a moment, the sweep knows that.
+    """
+    return tempfile.TemporaryFile(dir=folder, prefix=f"{MARKER}.", suffix=".tmp")
 
 
 def read_marker(folder: Path) -> str | None:

@@ -104,9 +104,9 @@ class Capabilities:
             if voice.name == name:
                 return voice
         names = ", ".join(voice.name for voice in self.voices[:20])
-        has = f"it has: {names}." if names else "it has none of its own."
-        advice = f" {HOW_TO_ENROL}" if self.cloning and not names else ""
-        raise VoiceNotFoundError(f"{self.engine} has no voice {name[:80]!r}; {has}{advice}")
+        has = f"it has: {names}" if names else "it has none of its own"
+        how = f" {HOW_TO_ENROL}" if self.cloning and not names else ""
+        raise VoiceNotFoundError(f"{self.engine} has no voice {name[:80]!r}; {has}.{how}")
 
     def has_voice(self, name: str) -> bool:
         """True for a voice of its own."""

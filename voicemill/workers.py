@@ -45,6 +45,15 @@ class ChildRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Footprint:
+    """Memory that one more child of this kind needs, in bytes."""
+
+    host: int = 0
+    gpu: int | None = None
+    """On its device; not known without a driver."""
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessRecord:
     """A child's process as its parent sees it, loaded or not."""
 

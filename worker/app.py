@@ -19,9 +19,9 @@ def on_parent_made(sender: str, conf: Any, **_: Any) -> None:
     parent = process.make_parent(sender)
     conf.broker_transport_options = {
         **conf.broker_transport_options,
-        "unacked_key": parent.incarnation,
-        "unacked_index_key": f"{parent.incarnation}:index",
-        "unacked_mutex_key": f"{parent.incarnation}:mutex",
+        "unacked_key": parent.heartbeat.incarnation,
+        "unacked_index_key": f"{parent.heartbeat.incarnation}:index",
+        "unacked_mutex_key": f"{parent.heartbeat.incarnation}:mutex",
     }
 
 

@@ -255,7 +255,15 @@ class Child:
             )
         self._policy = limits.without(self._over_by_nature).with_jitter(random.random())
         self._is_policy_adopted = True
+        self._note_footprint()
         logger.info("limits of child %d: %s", os.getpid(), self._policy)
+
+    def _note_footprint(self) -> None:
+        here = self._capabilities
+        try:
+            self._store.note_footprint(here.engine, here.model_revision, self._vitals.footprint)
+        except (StoreUnavailableError, StoreRefusedError) as error:
+            logger.warning("the memory of a fresh child is not noted: %s", error)
 
     def _announce(self, synthesis_seconds: float) -> None:
         engine = self._capabilities.engine

@@ -15,7 +15,9 @@ TEARDOWN_SECONDS = 15.0
 class Devices:
     """Hands the GPUs out to slots, in turn; a successor gets the device of its slot."""
 
-    def __init__(self) -> None:
+    def __init__(self, taken: int = 0) -> None:
+        """``taken`` slots of other workers of the node come first."""
+        self._taken = taken
         self._driver = Driver(visible_devices())
         self._uuids = [device.uuid for device in self._driver.look().devices]
         self._departed: dict[int, tuple[str, float]] = {}
@@ -28,7 +30,7 @@ class Devices:
 
     def of(self, slot: int) -> str:
         """The UUID of a slot's device, or ``host``."""
-        return self._uuids[slot % len(self._uuids)] if self._uuids else HOST
+        return self._uuids[(self._taken + slot) % len(self._uuids)] if self._uuids else HOST
 
     def environment_of(self, slot: int) -> dict[str, str]:
         """What a child of this slot must find in its environment before it imports anything."""
@@ -36,9 +38,14 @@ class Devices:
 
     def free_bytes(self, device: str) -> int | None:
         """Free memory of a device; not known without a driver."""
+        sizes = self.sizes(device)
+        return None if sizes is None else sizes[1]
+
+    def sizes(self, device: str) -> tuple[int, int] | None:
+        """Bytes of a device in all, and those that are free; not known without a driver."""
         for one in self._driver.look().devices:
             if one.uuid == device:
-                return one.total_bytes - one.used_bytes
+                return one.total_bytes, one.total_bytes - one.used_bytes
         return None
 
     def departed(self, pid: int, slot: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +21,11 @@ NO_TELEMETRY = {"ORT_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 def visible_devices() -> str | None:
     """What CUDA was told that this process may use; nothing when it was told nothing."""
     return os.environ.get(CUDA_DEVICES)
+
+
+def unsaid(names: Iterable[str]) -> list[str]:
+    """Those of these variables of which nothing was said."""
+    return [name for name in names if not os.environ.get(name)]
 
 
 def forbid_telemetry() -> None:

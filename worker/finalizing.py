@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from voicemill.errors import (
     AudioGoneError,
@@ -22,11 +22,14 @@ from voicemill.errors import (
     StoreUnavailableError,
     VoicemillError,
 )
-from voicemill.jobs import ItemAudio, ItemError, ItemInput, ItemStatus, Job, JobAudio
+from voicemill.jobs import ItemError, ItemStatus, Job, JobAudio
 from voicemill.outputs import drafted, joined_path
 from voicemill.settings import Settings
 from voicemill.storage import Storage
 from voicemill.store import Join, Store
+
+if TYPE_CHECKING:
+    from worker.joining import Part
 
 logger = logging.getLogger(__name__)
 
@@ -106,9 +109,8 @@ class Finalizer:
         if trouble is not None:
             raise trouble
         job = self._patiently(self._store.job, join.job_id)
-        spoken = self._spoken(job)
         try:
-            return self._write(join, job, spoken)
+            return self._write(join, job, self._parts(job))
         except (VoicemillError, GivenUpError):
             raise
         except Exception as error:
@@ -117,29 +119,31 @@ class Finalizer:
                 f"{type(error).__name__} was raised while the audio was joined."
             ) from error
 
-    def _spoken(self, job: Job) -> list[tuple[ItemInput, ItemAudio]]:
-        found: list[tuple[ItemInput, ItemAudio]] = []
+    def _parts(self, job: Job) -> list[Part]:
+        """The audio of what succeeded; the texts of a large job would not fit into memory."""
+        # A clerk needs no audio code until a job asks for it.
+        from worker.joining import Part
+
+        found: list[Part] = []
         for start in range(0, job.counts.total, PAGE_ITEMS):
             page = self._patiently(self._store.items, job.id, after=start - 1, limit=PAGE_ITEMS)
             found += [
-                (item.input, item.audio)
+                Part(
+                    item.input.custom_id,
+                    Path(audio.audio_path),
+                    audio.size_bytes,
+                    audio.sample_rate,
+                )
                 for item in page
-                if item.status is ItemStatus.SUCCEEDED and item.audio is not None
+                if item.status is ItemStatus.SUCCEEDED and (audio := item.audio) is not None
             ]
         return found
 
-    def _write(
-        self, join: Join, job: Job, spoken: Sequence[tuple[ItemInput, ItemAudio]]
-    ) -> JobAudio:
-        # A clerk needs no audio code until a job asks for it.
-        from worker.joining import Part, expected_bytes, join_files
+    def _write(self, join: Join, job: Job, parts: Sequence[Part]) -> JobAudio:
+        from worker.joining import expected_bytes, join_files
 
-        parts = [
-            Part(asked.custom_id, Path(audio.audio_path), audio.size_bytes, audio.sample_rate)
-            for asked, audio in spoken
-        ]
         silence_ms = job.concatenation.silence_ms if job.concatenation else 0
-        response_format = spoken[0][0].response_format
+        response_format = parts[0].path.suffix.removeprefix(".")
         path = joined_path(self._settings.output_dir, job.id, join.number, response_format)
         self._storage.check_room(expected_bytes(parts, silence_ms))
         try:

@@ -11,17 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from voicemill.workers import Footprint
+
 FIRST_PAUSE_SECONDS = 5.0
 LONGEST_PAUSE_SECONDS = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class Footprint:
-    """Memory that one more child of this kind needs, in bytes."""
-
-    host: int = 0
-    gpu: int | None = None
-    """On its device; not known without a driver."""
 
 
 @dataclass(frozen=True, slots=True)

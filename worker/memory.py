@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import psutil
 
-from worker.cgroup import memory_groups
+from voicemill.cgroup import memory_groups
 
 
 def resident_bytes(others: Iterable[int] = ()) -> int:

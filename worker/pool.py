@@ -222,7 +222,10 @@ class ChildPool(asynpool.AsynPool):
             if old is None or (promised and not room.is_left_for(leaver, promised)):
                 continue
             if room.is_there_for(leaver):
-                successor = self._create_worker_process(leaver.slot)
+                placement, needed = process.parent().placement, leaver.wish.footprint.gpu
+                if not placement.is_promised(leaver.slot, needed):
+                    continue
+                successor = self._start_process(leaver.slot)
                 self._handovers.begin(leaver, successor.pid, time.monotonic())
             else:
                 process.parent().breaks_first(leaver)
@@ -231,6 +234,10 @@ class ChildPool(asynpool.AsynPool):
                 self._leave(old)
 
     def _create_worker_process(self, slot: int) -> Any:
+        """How billiard fills a slot at first: it stays empty until there is room."""
+        return self._start_process(slot) if process.parent().has_room(slot) else None
+
+    def _start_process(self, slot: int) -> Any:
         if None not in self._queues.values():
             self._queues[self.create_process_queues()] = None
         with environment(process.parent().environment_of(slot)):
@@ -267,7 +274,7 @@ class ChildPool(asynpool.AsynPool):
                 continue
             if crashed:
                 self.restart_state.step()
-            self._create_worker_process(slot)
+            self._start_process(slot)
 
     def _empty_slots(self) -> list[int]:
         held = {child.index for child in self._pool}
@@ -276,7 +283,7 @@ class ChildPool(asynpool.AsynPool):
     def _must_wait_for_room(self, slot: int) -> bool:
         leaver = self._waits_for_room.get(slot)
         if leaver is None:
-            return False
+            return not process.parent().has_room(slot)
         if process.parent().room.is_awaited_for(leaver):
             return True
         del self._waits_for_room[slot]
@@ -312,6 +319,8 @@ class ChildPool(asynpool.AsynPool):
         elif is_held and parent.any_loaded and proc.pid not in self._loaded:
             self._handovers.failed(proc.index, now)
             parent.load_failed(proc.pid, proc.index, proc.exitcode)
+        if proc.pid not in self._loaded:
+            parent.placement.settle(proc.index)
         self._loaded.discard(proc.pid)
         parent.child_gone(proc.pid, proc.index, proc.exitcode)
 

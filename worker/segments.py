@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import sentencex  # type: ignore[import-untyped]
 
-from voicemill.speech import has_speech
+from voicemill.text import has_speech
 
 PARAGRAPH_BREAK = "\n\n"
 

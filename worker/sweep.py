@@ -11,13 +11,12 @@ import logging
 import os
 import re
 import stat
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from voicemill.outputs import JOB_FOLDER, opened, remove_job
-from voicemill.storage import MARKER
+from voicemill.storage import MARKER, probed
 from voicemill.store import Store
 from voicemill.store.removal import Attempted, Outputs
 
@@ -141,7 +140,7 @@ class Sweep:
 
     def _file_time(self) -> float:
         """Now, by the clock of the disk, which is the one that gives files their times."""
-        with tempfile.TemporaryFile(dir=self._folder) as probe:
+        with probed(self._folder) as probe:
             return os.fstat(probe.fileno()).st_mtime
 
     def _remove(self, folder: int, name: str) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from voicemill.errors import OutOfMemoryError, VoicemillError
 from voicemill.settings import Settings
+from voicemill.workers import Footprint
 from worker import gpu, memory
 from worker.cached_memory import CachedMemory
 from worker.engines.base import (
@@ -18,7 +19,6 @@ from worker.engines.base import (
     SparesMemory,
 )
 from worker.environment import visible_devices
-from worker.handover import Footprint
 from worker.measurements import Measurements, MemoryUse
 from worker.nvml import Driver
 from worker.pace import Pace

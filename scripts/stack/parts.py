@@ -6,9 +6,11 @@ import hashlib
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from voicemill.errors import SettingsError
+from voicemill.pools import Pool
 from voicemill.settings import PREFIX, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -16,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 FLOWER_ADDRESS = "127.0.0.1"
 FLOWER_LOGIN = "FLOWER_BASIC_AUTH"
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""For parts that have no arithmetic to do; a worker tells its children how many they may have."""
 API_THREADS = 32
 """Twice what long polls may hold (`api.context.MAX_WAITERS`)."""
 API_GRACEFUL_SECONDS = 10
@@ -49,15 +53,10 @@ class Part:
 
 
 def part_environ(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
-    """What every part inherits: the user's environment, with these settings and no others.
-
-    One thread of arithmetic per process: there is a child for each core.
-    """
+    """What every part inherits: the user's environment, with these settings and no others."""
     inherited = {name: value for name, value in environ.items() if not name.startswith(PREFIX)}
     paths = [str(ROOT), *filter(None, [environ.get("PYTHONPATH")])]
     return {
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
         **inherited,
         **settings.to_env(),
         "PYTHONPATH": ":".join(paths),
@@ -65,9 +64,48 @@ def part_environ(settings: Settings, environ: Mapping[str, str]) -> dict[str, st
     }
 
 
-def node_name(home: Path) -> str:
-    """Celery's name of the worker: the same at every start, and no other home's."""
-    return f"voicemill-{hashlib.sha256(str(home).encode()).hexdigest()[:8]}@%h"
+def node_name(home: Path, engine: str | None = None) -> str:
+    """Celery's name of a worker: the same at every start, and no other home's.
+
+    ``engine`` tells it from the other workers of its stack, where it has several.
+    """
+    name = f"voicemill-{hashlib.sha256(str(home).encode()).hexdigest()[:8]}"
+    return f"{name}-{engine}@%h" if engine else f"{name}@%h"
+
+
+def worker_name(settings: Settings, engine: str) -> str:
+    """The part that an engine's worker is: ``worker``, or one of several."""
+    return f"worker-{engine}" if len(settings.pools) > 1 else "worker"
+
+
+def worker_settings(settings: Settings) -> list[Settings]:
+    """What each worker of the stack goes by: one engine, its children, its options.
+
+    Raises ``SettingsError`` for options of no engine of a stack with several.
+    """
+    pools, options = settings.pools, settings.engine_options
+    if len(pools) == 1:
+        ((engine, children),) = pools.items()
+        return [replace(settings, engine=engine, engines=(), workers=children)]
+    wrong = [
+        name for name in options if name not in pools or not isinstance(options[name], Mapping)
+    ]
+    if wrong:
+        raise SettingsError(
+            f"{PREFIX}ENGINE_OPTIONS: {wrong[0]!r} can't be used: a stack with several engines "
+            f"takes a JSON object of options for each by its name, of {', '.join(pools)}."
+        )
+    engines = tuple(Pool(*pool) for pool in pools.items())
+    return [
+        replace(
+            settings,
+            engine=engine,
+            engines=engines,
+            workers=children,
+            engine_options=options.get(engine, {}),
+        )
+        for engine, children in pools.items()
+    ]
 
 
 def host_for_url(host: str) -> str:
@@ -98,13 +136,15 @@ def clerk_part(env: Mapping[str, str]) -> Part:
 
 
 def worker_part(settings: Settings, env: Mapping[str, str]) -> Part:
-    """The Celery parent with its synthesis children."""
+    """The Celery parent of one engine, with its synthesis children."""
+    name = worker_name(settings, settings.engine)
+    node = node_name(settings.home, settings.engine if name != "worker" else None)
     return Part(
-        name="worker",
+        name=name,
         argv=(
             *(sys.executable, "-m", "celery", "-A", "worker.app", "worker"),
-            *("--concurrency", str(settings.workers), "--hostname", node_name(settings.home)),
-            # One worker has nobody to gossip with; both cost it seconds at start.
+            *("--concurrency", str(settings.workers), "--hostname", node),
+            # Nobody here has to gossip; both cost a worker seconds at start.
             *("-E", "--without-gossip", "--without-mingle", "--loglevel", settings.log_level),
         ),
         env=env,
@@ -148,10 +188,10 @@ def api_part(settings: Settings, env: Mapping[str, str]) -> Part:
 
 def served_parts(settings: Settings, environ: Mapping[str, str], login: str) -> list[Part]:
     """Everything that stands on Redis, in the order of starting; stopped in reverse."""
-    env = part_environ(settings, environ)
+    env = {**ONE_THREAD, **part_environ(settings, environ)}
     return [
         clerk_part(env),
-        worker_part(settings, env),
+        *(worker_part(one, part_environ(one, environ)) for one in worker_settings(settings)),
         flower_part(settings, env, login),
         api_part(settings, env),
     ]

@@ -6,10 +6,10 @@ import http.client
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from scripts.stack.parts import FLOWER_ADDRESS, host_for_url
+from scripts.stack.parts import FLOWER_ADDRESS, host_for_url, worker_name
 from voicemill.errors import StoreUnavailableError
 from voicemill.settings import Settings
 from voicemill.store import Store
@@ -20,18 +20,19 @@ PROBE_SECONDS = 3.0
 
 
 class Readiness:
-    """True once a child of this very worker has spoken and API, clerk, Redis and Flower answer.
+    """True once a child of each of these very workers has spoken and all other parts answer.
 
     A worker that drained when the stack stopped drains on until somebody resumes it. A store that
     outlived a crash still knows the children of that run for a while, so the API's word is believed
     only when one of its children is in our worker's process group.
     """
 
-    def __init__(self, settings: Settings, worker_pid: Callable[[], int | None]) -> None:
+    def __init__(self, settings: Settings, pid: Callable[[str], int | None]) -> None:
+        """``pid`` gives the process of a part now."""
         self.missing = ""
         """What it waits for, for a person."""
         self._settings = settings
-        self._worker_pid = worker_pid
+        self._pid = pid
 
     def __call__(self) -> bool:
         missing = self._look()
@@ -45,18 +46,28 @@ class Readiness:
         status, body = get(host_for_url(settings.host), settings.port, "/health")
         if status is None:
             return "The API does not answer yet."
-        worker = self._worker_pid()
-        ours = [one for one in body.get("children", ()) if in_group(one["pid"], worker)]
         failed = failed_checks(body)
-        if ours:
+        lacking = self._lacking(body.get("children", ()))
+        if not lacking:
             failed.pop("children", None)
         if failed or not body:
             return " ".join(failed.values()) or f"The API answers {status}."
-        if not ours:
-            return "No child of this worker has loaded its engine yet."
+        if lacking:
+            return f"No child of {lacking} has loaded its engine yet."
         if get(FLOWER_ADDRESS, settings.flower_port, "/")[0] is None:
             return "Flower does not answer yet."
         return ""
+
+    def _lacking(self, children: Iterable[Mapping[str, Any]]) -> str:
+        """Workers of which no child has loaded its engine."""
+        pids = [child["pid"] for child in children]
+        names = [worker_name(self._settings, engine) for engine in self._settings.pools]
+        leaders = {name: self._pid(name) for name in names}
+        return ", ".join(
+            name
+            for name, leader in leaders.items()
+            if not any(in_group(pid, leader) for pid in pids)
+        )
 
 
 def get(host: str, port: int, path: str) -> tuple[int | None, dict[str, Any]]:

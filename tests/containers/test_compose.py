@@ -173,6 +173,13 @@ def test_a_job_that_names_no_model_goes_to_the_engine_of_a_worker(
     assert engines["worker-gpu"] == variables.get("VOICEMILL_GPU_ENGINE", "transformers")
 
 
+def test_readiness_is_judged_by_one_engine_or_by_those_that_are_listed() -> None:
+    assert list(own_settings(services()["api"]).pools) == ["hibari"]
+    variables = {"VOICEMILL_GPU_ENGINE": "transformers", "VOICEMILL_ENGINES": "hibari,transformers"}
+    api = own_settings(services(**variables)["api"])
+    assert (api.engine, list(api.pools)) == ("transformers", ["hibari", "transformers"])
+
+
 @pytest.mark.parametrize("name", ["worker", "worker-gpu", "clerk"])
 def test_whoever_gives_up_an_item_is_told_when(name: str) -> None:
     variables = {"VOICEMILL_MAX_ATTEMPTS": "5", "VOICEMILL_LEASE_SECONDS": "20"}

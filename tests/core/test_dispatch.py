@@ -200,6 +200,15 @@ def test_the_clerk_forgets_what_a_dead_worker_held(bench: Bench, admitted: str) 
     assert bench.redis.keys(f"{UNACKED_PREFIX}*") == []
 
 
+def test_the_clerk_forgets_the_names_of_workers_that_never_came_back(bench: Bench) -> None:
+    for node, lease in (("gone", 0.001), ("here", 60.0)):
+        record = WorkerRecord(node, 1, "tone", started_at=0.0)
+        bench.store.beat_worker(f"{UNACKED_PREFIX}{node}", record, lease)
+    wait_until(lambda: [one.node for one in bench.store.fleet().workers] == ["here"])
+    bench.store.beat_clerk("k1", 15)
+    assert bench.redis.zrange("voicemill:workers", 0, -1) == [b"here"]
+
+
 def test_a_task_that_was_started_is_not_recalled(bench: Bench, admitted: str) -> None:
     assert bench.store.start_task(admitted, "c1", 60) is not None
     bench.redis.delete(BULK_LIST)

@@ -91,6 +91,7 @@ PARTS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("part", PARTS)
 def test_no_part_starts_on_a_forgetful_server(
     own_valkey: Valkey, tmp_path: Path, part: str

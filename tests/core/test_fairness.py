@@ -318,7 +318,7 @@ def test_a_voice_that_was_measured_is_estimated_by_itself(device: Device, slope:
 pairs = st.lists(st.tuples(st.integers(1, 5000), st.floats(0.001, 100)), min_size=6, max_size=20)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=25)
 @given(made=pairs, characters=st.integers(1, 5000))
 def test_lua_fits_the_line_that_costs_fits(
     valkey: Valkey, made: list[tuple[int, float]], characters: int

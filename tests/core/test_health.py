@@ -11,6 +11,7 @@ import pytest
 from tests.support import TONE, Valkey, inputs, wait_until
 from voicemill.errors import StoreUnavailableError
 from voicemill.health import MEBIBYTE, Snapshot, free_bytes_at, judge, observe
+from voicemill.pools import Pool
 from voicemill.settings import Settings
 from voicemill.store import Store
 from voicemill.workers import ChildRecord
@@ -50,6 +51,40 @@ def test_children_that_drain_are_to_be_resumed() -> None:
 
 def test_children_of_another_engine_do_not_count() -> None:
     assert failed(Snapshot(at=1.0, clerks=1, children=(), slots={"hibari": 2})) == ["children"]
+
+
+SEVERAL = replace(SETTINGS, engine="hibari", engines=(Pool("hibari"), Pool("tone")))
+
+
+def test_of_several_engines_one_is_enough_and_the_other_is_warned_of() -> None:
+    health = judge(GOOD, ROOM, SEVERAL)
+    assert (health.ready, health.status) == (True, "degraded")
+    assert health.checks[1].detail == "0 of hibari, 2 of tone take work."
+    assert health.warnings == ("No child of hibari is ready; see the worker's log.",)
+    assert health.to_wire()["queue"] == {
+        "hibari": {"slots": 0, "queued_items": 0},
+        "tone": {"slots": 2, "queued_items": 7},
+    }
+    both = judge(replace(GOOD, slots={"hibari": 1, "tone": 2}), ROOM, SEVERAL)
+    assert (both.status, both.warnings) == ("ready", ())
+
+
+def test_without_a_child_of_any_engine_it_is_not_ready_and_says_so_of_each() -> None:
+    drained = replace(GOOD, slots={"tone": 0}, draining=("w@host",))
+    health = judge(drained, ROOM, SEVERAL)
+    assert not health.ready
+    assert health.checks[1].detail == (
+        "No child of hibari is ready; see the worker's log. "
+        "1 of tone are loaded and drain; resume their worker."
+    )
+
+
+def test_a_worker_of_another_engine_that_drains_is_not_why_none_is_ready() -> None:
+    other = {**CHILD, "engine": "hibari"}
+    drained = replace(GOOD, children=(other,), slots={}, draining=("w@host",))
+    assert judge(drained, ROOM, SETTINGS).checks[1].detail == (
+        "No child of tone is ready; see the worker's log."
+    )
 
 
 def test_without_a_clerk_it_is_not_ready() -> None:

@@ -24,11 +24,11 @@ from voicemill.jobs import (
     ItemStatus,
     JobStatus,
     check_custom_id,
-    check_text,
     default_custom_id,
     is_terminal,
     new_job_id,
 )
+from voicemill.text import check_text
 
 # --- the tables ---------------------------------------------------------------
 

@@ -84,6 +84,7 @@ def test_the_task_id_is_read_from_a_waiting_and_from_a_taken_message(wrap: Any) 
     assert task_id_of(json.dumps(wrap({"headers": {"id": "t9"}})).encode()) == "t9"
 
 
+@pytest.mark.full
 def test_a_broker_that_is_frozen_or_gone_is_unavailable_and_never_a_hang(
     own_valkey: Valkey,
 ) -> None:

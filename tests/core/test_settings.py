@@ -53,6 +53,9 @@ BAD: dict[Callable[[str], Any], list[str]] = {
     module.parse_switch: ["yes", "true", "2", "ON!"],
     module.parse_options: ["[]", "null", "3", "{", "load_seconds=3"],
     module.parse_log_level: ["loud", "10"],
+    module.parse_pools: ["tone:0", "tone:x", "tone,", "tone,tone:2", "a b", ":2"],
+    module.parse_without_workers: ["wait", "on"],
+    module.parse_threads: [*COUNTS, "0", "off"],
 }
 """What each parser must refuse."""
 
@@ -61,6 +64,7 @@ off = st.sampled_from(["off", "0"])
 decimals = st.decimals(0, 10**7, places=3, allow_nan=False)
 seconds = st.floats(1e-3, 1e9).map(str)
 words = st.text("abcdefghijklmnop0123456789.:/-", min_size=1, max_size=30)
+names = st.from_regex("[a-z][a-z0-9_.-]{0,8}", fullmatch=True).filter(lambda name: name != "off")
 GOOD: dict[Callable[[str], Any], st.SearchStrategy[str]] = {
     module.parse_text: words,
     module.parse_path: words.map(lambda text: f"/srv/{text}"),
@@ -86,6 +90,14 @@ GOOD: dict[Callable[[str], Any], st.SearchStrategy[str]] = {
         words, st.none() | st.booleans() | st.integers() | st.text(max_size=9), max_size=3
     ).map(json.dumps),
     module.parse_log_level: st.sampled_from(["debug", "INFO", "Warning", "ERROR", "critical"]),
+    module.parse_pools: off
+    | st.dictionaries(names, st.none() | st.integers(1, 99), min_size=1, max_size=3).map(
+        lambda pools: ",".join(
+            name if children is None else f"{name}:{children}" for name, children in pools.items()
+        )
+    ),
+    module.parse_without_workers: st.sampled_from(["queue", "refuse"]),
+    module.parse_threads: whole | st.just("auto"),
 }
 """What each parser must take."""
 
@@ -96,7 +108,7 @@ environments = st.fixed_dictionaries(
         for one in FIELDS
         for variable in [f"VOICEMILL_{one.name.upper()}"]
         # Each has to agree with the other.
-        if not one.name.endswith("_batch_limit_seconds")
+        if not one.name.endswith("_batch_limit_seconds") and one.name != "engine"
     },
 )
 
@@ -161,6 +173,23 @@ def test_the_environment_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings.from_env()
     monkeypatch.setenv("VOICEMILL_ENGINE", "hibari")
     assert settings.engine == "tone"
+
+
+def test_the_first_of_several_engines_is_the_default_unless_another_of_them_is_named() -> None:
+    several = {"VOICEMILL_ENGINES": "tone:3,hibari", "VOICEMILL_WORKERS": "2"}
+    read = Settings.from_env(several)
+    assert (read.engine, read.pools) == ("tone", {"tone": 3, "hibari": 2})
+    assert Settings.from_env({**several, "VOICEMILL_ENGINE": "hibari"}).engine == "hibari"
+    with pytest.raises(SettingsError) as caught:
+        Settings.from_env({**several, "VOICEMILL_ENGINE": "piper"})
+    assert caught.value.message == (
+        "VOICEMILL_ENGINE='piper' can't be used: give one of VOICEMILL_ENGINES, which are tone, "
+        "hibari."
+    )
+
+
+def test_one_engine_is_a_stack_with_one_pool() -> None:
+    assert Settings.from_env({}, engine="tone", workers=3).pools == {"tone": 3}
 
 
 def test_a_flag_beats_the_environment() -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -109,7 +110,10 @@ def test_less_room_than_the_floor_is_a_full_disk(store: Store, folder: Path) -> 
     assert storage_of(store, folder, 1).look() is None
 
 
-def test_a_file_that_found_no_room_is_waited_for(store: Store, folder: Path) -> None:
+def test_a_file_that_found_no_room_is_waited_for(
+    store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("voicemill.storage.PAUSE_SECONDS", 0.2)
     storage = storage_of(store, folder)
     storage.look()
     free = shutil.disk_usage(folder).free
@@ -147,30 +151,51 @@ def test_a_folder_that_went_away_under_a_file_costs_it_no_attempt(
 DENIED = """
 import os, sys
 from pathlib import Path
+from tests.support import wait_until
+from voicemill import storage
 from voicemill.errors import StorageError
 from voicemill.outputs import write_audio
-folder = Path(sys.argv[1])
+from voicemill.settings import Settings
+from voicemill.store import Store
+folder, url = Path(sys.argv[1]), sys.argv[2]
+path = folder / "job_1" / "0000" / "a.wav"
+storage.PAUSE_SECONDS = 0.1
+watched = storage.Storage(Store.connect(url), Settings(output_dir=folder, free_space_floor_mb=0))
+assert watched.look() is None
 if os.getuid() == 0:
     os.setuid(65534)
+folder.chmod(0o500)
 try:
-    write_audio(folder / "job_1" / "0000" / "a.wav", b"RIFF")
+    write_audio(path, b"RIFF")
 except StorageError as error:
     print(error.code, error.message)
+    print(watched.refused(error, 4).code, watched.look().code)
+folder.chmod(0o700)
+wait_until(lambda: watched.look() is None, what="a folder that may be written to")
+print(write_audio(path, b"RIFF").size_bytes)
 """
 
 
-def test_a_folder_that_may_not_be_written_to_says_so(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    ended = subprocess.run(
-        [sys.executable, "-c", DENIED, str(tmp_path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    tmp_path.chmod(0o700)
-    path = tmp_path / "job_1" / "0000" / "a.wav"
-    assert ended.stdout == f"output_denied {path} could not be written: Permission denied.\n"
+def test_a_folder_that_may_not_be_written_to_says_so_until_it_may_be(redis_url: str) -> None:
+    with tempfile.TemporaryDirectory() as top:
+        folder = Path(top) / "outputs"
+        folder.mkdir()
+        if os.getuid() == 0:
+            os.chmod(top, 0o755)
+            os.chown(folder, 65534, 65534)
+        ended = subprocess.run(
+            [sys.executable, "-c", DENIED, str(folder), redis_url],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        path = folder / "job_1" / "0000" / "a.wav"
+    assert ended.stdout.splitlines() == [
+        f"output_denied {path} could not be written: Permission denied.",
+        "output_denied output_denied",
+        "4",
+    ], ended.stderr
 
 
 READ_ONLY = """
@@ -197,6 +222,7 @@ print(write_audio(folder / "job_1" / "a.wav", b"RIFF").size_bytes)
 """
 
 
+@pytest.mark.full
 def test_a_read_only_file_system_says_so_until_it_is_writable_again(
     redis_url: str, tmp_path: Path
 ) -> None:

@@ -48,6 +48,7 @@ def audio(path: str) -> ItemAudio:
     return ItemAudio(path, "ab" * 32, 100, 1.5, 24000, 0.25, "tone", "1")
 
 
+@pytest.mark.full
 def test_a_frozen_redis_is_unavailable_in_under_two_seconds(own_valkey: Valkey) -> None:
     store = Store.connect(own_valkey.url)
     store.ping()

@@ -92,7 +92,10 @@ def test_a_worker_and_a_clerk_with_other_clocks_take_nothing_from_others_and_los
         apart = wrong.record.started_at - psutil.Process(wrong.pid).create_time()
         assert apart == pytest.approx(2 * HOUR, abs=60), "the clock is another"
         job_id = begin(right, "One.", "Another.")
-        assert_each_spoken_once(right.wait_for(job_id))
+        items = right.wait_for(job_id)
+        assert_each_spoken_once(items)
+        for at in (at for one in items for at in (one.started_at, one.completed_at)):
+            assert at == pytest.approx(time.time(), abs=60)
         for worker in (right, wrong):
             worker.wait_until("its one item", partial(has_spoken_one, worker))
         job_id = begin(right, "A third.", "A fourth.")
@@ -137,6 +140,7 @@ def test_a_deadline_that_an_api_with_another_clock_sets_is_kept_to_the_second(
         made = client.post(
             "/v1/jobs", json={"inputs": [{"input": "Hello."}], "deadline_seconds": 5}
         ).json()
+        assert made["created_at"] == pytest.approx(time.time(), abs=2)
         assert made["expires_at"] == pytest.approx(time.time() + 5, abs=2)
         wait_until(
             lambda: client.get(f"/v1/jobs/{made['id']}").json()["status"] == "expired",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from api.context import MAX_WAITERS
+from scripts import up
 from scripts.stack.parts import (
     API_THREADS,
     ROOT,
@@ -19,8 +21,11 @@ from scripts.stack.parts import (
     redis_part,
     served_parts,
     worker_part,
+    worker_settings,
 )
 from scripts.stack.supervisor import RestartPolicy
+from voicemill.errors import SettingsError
+from voicemill.pools import Pool
 from voicemill.settings import Settings
 from worker.exits import EXIT_MISCONFIGURED, EXIT_NOT_LOADED, EXIT_STUCK
 
@@ -128,3 +133,76 @@ def test_long_polls_can_hold_half_of_the_api_s_threads_at_most() -> None:
     assert API_THREADS >= 2 * MAX_WAITERS
     dockerfile = (ROOT / "api" / "Dockerfile").read_text("utf-8")
     assert f'"--threads={API_THREADS}"' in dockerfile
+
+
+def several(settings: Settings, **options: object) -> Settings:
+    engines = (Pool("hibari", 2), Pool("tone"))
+    return replace(settings, engine="hibari", engines=engines, engine_options=options)
+
+
+def test_each_of_several_engines_has_a_worker_with_its_children_and_options(
+    settings: Settings,
+) -> None:
+    stack = several(settings, tone={"load_seconds": 1})
+    parts = served_parts(stack, {}, "user:word")
+    assert [part.name for part in parts] == [
+        *("clerk", "worker-hibari", "worker-tone"),
+        *("flower", "api"),
+    ]
+    hibari, tone = parts[1:3]
+    ours = [Settings.from_env(part.env) for part in (hibari, tone)]
+    assert [(one.engine, one.workers) for one in ours] == [("hibari", 2), ("tone", 3)]
+    assert [dict(one.engine_options) for one in ours] == [{}, {"load_seconds": 1}]
+    assert [one.pools for one in ours] == [{"hibari": 2, "tone": 3}] * 2
+    assert [part.argv[part.argv.index("--concurrency") + 1] for part in (hibari, tone)] == list(
+        "23"
+    )
+    names = [part.argv[part.argv.index("--hostname") + 1] for part in (hibari, tone)]
+    assert names == [node_name(stack.home, "hibari"), node_name(stack.home, "tone")]
+    api = Settings.from_env(parts[-1].env)
+    assert (api.engine, list(api.pools)) == ("hibari", ["hibari", "tone"])
+
+
+def test_a_stack_with_one_engine_looks_the_same_however_it_is_named(settings: Settings) -> None:
+    listed = replace(settings, workers=8, engines=(Pool("tone", 3),))
+    assert worker_settings(listed) == [settings]
+    assert worker_part(*worker_settings(listed), {}).argv == worker_part(settings, {}).argv
+
+
+@pytest.mark.parametrize("options", [{"load_seconds": 1}, {"piper": {}}, {"tone": 3}])
+def test_options_of_no_engine_of_several_stop_the_start(
+    settings: Settings, options: dict[str, object]
+) -> None:
+    with pytest.raises(SettingsError) as caught:
+        worker_settings(several(settings, **options))
+    assert caught.value.message == (
+        f"VOICEMILL_ENGINE_OPTIONS: {next(iter(options))!r} can't be used: a stack with several "
+        "engines takes a JSON object of options for each by its name, of hibari, tone."
+    )
+
+
+def test_workers_tell_their_children_how_many_threads_they_have_and_other_parts_have_one(
+    settings: Settings,
+) -> None:
+    one = {part.name: part.env.get("OMP_NUM_THREADS") for part in served_parts(settings, {}, "")}
+    assert one == {"clerk": "1", "worker": None, "flower": "1", "api": "1"}
+    told = served_parts(settings, {"OMP_NUM_THREADS": "5"}, "")
+    assert {part.env["OMP_NUM_THREADS"] for part in told} == {"5"}
+
+
+def flags(*words: str) -> dict[str, object]:
+    found = vars(up.parser().parse_args(words))
+    return found | up.engines_of(found)
+
+
+def test_flags_name_one_engine_or_several(capsys: pytest.CaptureFixture[str]) -> None:
+    env = {"VOICEMILL_ENGINES": "piper,kokoro", "VOICEMILL_WORKERS": "4"}
+    assert Settings.from_env(env, **flags()).pools == {"piper": 4, "kokoro": 4}
+    assert Settings.from_env(env, **flags("--engine", "tone")).pools == {"tone": 4}
+    both = Settings.from_env({}, **flags("--engine", "tone:2", "--engine", "hibari:1"))
+    assert (both.engine, both.pools) == ("tone", {"tone": 2, "hibari": 1})
+    with pytest.raises(SettingsError, match="--engine tone is given twice; tone:2 has two"):
+        flags("--engine", "tone", "--engine", "tone")
+    with pytest.raises(SystemExit):
+        flags("--engine", "tone:none")
+    assert "'tone:none' can't be used: give the name of an engine" in capsys.readouterr().err

@@ -14,7 +14,7 @@ ASK = """
 import json, sys
 from worker import devices
 devices.TEARDOWN_SECONDS = 0
-here = devices.Devices()
+here = devices.Devices(int(sys.argv[1]))
 for line in sys.stdin:
     name, *args = json.loads(line)
     value = getattr(here, name)
@@ -25,9 +25,9 @@ for line in sys.stdin:
 class Asked:
     """The devices as a worker's parent with this driver has them."""
 
-    def __init__(self, driver: StubDriver, **env: str) -> None:
+    def __init__(self, driver: StubDriver, taken: int = 0, **env: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", ASK],
+            [sys.executable, "-c", ASK, str(taken)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -59,6 +59,29 @@ def test_slots_get_the_devices_in_turn_and_a_successor_that_of_its_slot(
     with Asked(stub_driver, CUDA_VISIBLE_DEVICES="1") as devices:
         assert [devices("of", slot) for slot in range(2)] == ["GPU-b1", "GPU-b1"]
         assert devices("environment_of", 1) == {}
+
+
+def test_slots_of_the_stack_s_other_engines_come_first(stub_driver: StubDriver) -> None:
+    for uuid in ("GPU-a0", "GPU-b1", "GPU-c2"):
+        stub_driver.add_gpu(uuid)
+    with Asked(stub_driver, taken=2) as devices:
+        assert [devices("of", slot) for slot in range(3)] == ["GPU-c2", "GPU-a0", "GPU-b1"]
+
+
+def test_devices_are_chosen_by_uuid_and_a_cut_card_by_those_of_its_parts(
+    stub_driver: StubDriver,
+) -> None:
+    stub_driver.add_gpu("GPU-a0")
+    cut = stub_driver.add_gpu("GPU-b1")
+    cut.add_mig(0, "MIG-c2")
+    cut.add_mig(1, "MIG-d3", total_mib=50)
+    with Asked(stub_driver, CUDA_VISIBLE_DEVICES="MIG-d3") as devices:
+        assert devices("of", 0) == "MIG-d3"
+        assert devices("sizes", "MIG-d3") == [50 * MIB, 50 * MIB]
+        assert devices("environment_of", 0) == {}
+    with Asked(stub_driver, CUDA_VISIBLE_DEVICES="GPU-b,GPU-a0") as devices:
+        assert [devices("of", slot) for slot in range(3)] == ["MIG-c2", "MIG-d3", "GPU-a0"]
+        assert devices("environment_of", 1) == {"CUDA_VISIBLE_DEVICES": "MIG-d3"}
 
 
 def test_without_a_driver_all_slots_share_the_host(stub_driver: StubDriver) -> None:

@@ -447,7 +447,7 @@ def test_one_segment_is_all_it_takes_at_once(world: World) -> None:
     assert (able.max_batch, able.batch_size, able.sample_rate) == (1, 1, RATE_HZ)
     assert (able.cloning, able.instructions, able.seed, able.streaming) == (True, True, True, False)
     assert able.voice("ann").languages[:2] == ("en", "zh")
-    assert able.cloning_languages == ("zh", "en", "ja", "ko", "de", "es", "fr", "it", "ru")
+    assert able.cloning_languages == ("zh", "en", "ja", "ko", "de", "es", "fr", "it", "ru", "yue")
 
 
 def test_unload_lets_go_of_the_model_and_it_loads_again(world: World) -> None:

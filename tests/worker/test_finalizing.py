@@ -193,8 +193,13 @@ def test_an_item_s_missing_file_is_an_error_by_name_and_the_job_ends(
 
 
 def test_a_folder_that_is_not_mounted_is_waited_for(
-    store: Store, finalizer: Finalizer, folder: Path, tmp_path: Path
+    store: Store,
+    finalizer: Finalizer,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("worker.finalizing.TROUBLE_SECONDS", 0.1)
     submit(store, "job_1", 3)
     speak(store, folder)
     submit(store, "job_2", 1)
@@ -422,6 +427,7 @@ def test_a_clerk_that_is_to_stop_gives_the_job_back_at_no_cost(
     assert again == Join("job_1", 2, 0)
 
 
+@pytest.mark.full
 def test_a_redis_that_goes_away_while_it_is_joined_costs_nothing(
     own_valkey: Valkey, folder: Path, stopping: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -492,6 +498,7 @@ def start_clerk(redis_url: str, folder: Path) -> subprocess.Popen[bytes]:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_another_clerk_goes_on_where_one_was_killed_or_froze(
     store: Store,
@@ -572,6 +579,7 @@ print(json.dumps([full, look()]))
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("surprise", ["", "mid-write"])
 def test_a_full_disk_keeps_the_job_waiting_until_there_is_room(
     redis_url: str, tmp_path: Path, surprise: str

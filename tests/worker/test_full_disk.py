@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.small_disk import run_on_small_disk
 
 SPEAK = """
@@ -61,6 +63,7 @@ print(json.dumps([full, still_full, look()]))
 """
 
 
+@pytest.mark.full
 def test_what_finds_no_room_goes_back_and_loses_no_attempt(redis_url: str, tmp_path: Path) -> None:
     full, still_full, last = json.loads(run_on_small_disk(tmp_path, SPEAK, redis_url))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from worker.handover import Footprint
-from worker.headroom import MARGIN, FreeMemory, lack_of_room
+from voicemill.workers import Footprint
+from worker.headroom import MARGIN, FreeMemory, lack_of_room, least_free
 
 MIB = 2**20
 
@@ -23,3 +23,8 @@ def test_gpu_memory_is_asked_for_where_both_sides_are_known() -> None:
     assert lack_of_room(wants, FreeMemory(host=MIB, gpu=1200 * MIB)) is None
     assert lack_of_room(wants, FreeMemory(host=MIB)) is None
     assert lack_of_room(Footprint(host=1), FreeMemory(host=MIB, gpu=0)) is None
+
+
+def test_a_child_needs_its_footprint_free_and_never_more_than_an_empty_device_has() -> None:
+    assert least_free(600, 1000) == 600
+    assert least_free(990, 1000) == 900

@@ -79,6 +79,29 @@ def test_files_that_cannot_be_removed_keep_the_job_to_be_removed(
     assert store.removals() == []
 
 
+def test_many_jobs_that_cannot_be_removed_keep_no_other_from_it(
+    store: Store, housekeeper: Housekeeper, folder: Path
+) -> None:
+    stuck = {f"job_{number}" for number in range(10)}
+    stuck_expired = {f"old_{number}" for number in range(10)}
+    for job_id in (*sorted(stuck), "job_x"):
+        store.create_job(job_id, "default", inputs("a"), {})
+        store.delete(job_id, cancel=True)
+    for job_id in (*sorted(stuck_expired), "old_x"):
+        ended(store, job_id, output_expires_after=0.001)
+    for job_id in stuck | stuck_expired:
+        (folder / job_id).write_text("no folder at all")
+    for job_id in ("job_x", "old_x"):
+        spoken(folder, job_id)
+
+    for _ in range(2):
+        housekeeper.tick()
+
+    assert not any((folder / job_id).exists() for job_id in ("job_x", "old_x"))
+    assert set(store.removals(limit=100)) == stuck
+    assert set(store.expired_outputs(limit=100)) == stuck_expired
+
+
 def test_a_clerk_whose_clock_is_ahead_sweeps_nothing_that_is_new(
     store: Store, housekeeper: Housekeeper, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +157,24 @@ def test_deleted_texts_leave_the_append_only_file_when_it_is_rewritten(own_valke
 
     assert client.info("stats")["total_forks"] == rewrites + 1
     assert not store.rewrite_append_only_file(), "once"
+    store.close()
+
+
+def test_a_rewrite_that_can_not_begin_when_it_is_due_stays_due(own_valkey: Valkey) -> None:
+    store = Store.connect(own_valkey.url)
+    client: Any = store._redis
+
+    def is_rewritten() -> bool:
+        return not client.info("persistence")["aof_rewrite_in_progress"]
+
+    client.config_set("rdb-key-save-delay", 100_000)
+    client.mset({f"filler:{number}": number for number in range(5)})
+    client.set("voicemill:rewrite_at", 1)
+    client.bgrewriteaof()
+    assert not store.rewrite_append_only_file(), "another is being written, which began before"
+    wait_until(is_rewritten, what="the end of the other")
+    assert store.rewrite_append_only_file()
+    client.config_set("rdb-key-save-delay", 0)
     store.close()
 
 
@@ -463,6 +504,7 @@ def test_nothing_is_removed_from_a_folder_that_is_not_ours(
     assert store.removals() == ["job_1"], "its own files may come back"
 
 
+@pytest.mark.full
 def test_a_clerk_stops_jobs_at_their_deadline_and_removes_what_was_deleted(
     store: Store, redis_url: str, folder: Path
 ) -> None:

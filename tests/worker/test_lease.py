@@ -32,6 +32,7 @@ def keeper_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "lease"]
 
 
+@pytest.mark.full
 def test_a_kept_lease_outlives_its_seconds_and_is_over_with_its_keeper(store: Store) -> None:
     task = running(store)
     with LeaseKeeper(store, task, LEASE_SECONDS) as lease:

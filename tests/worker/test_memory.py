@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from worker.cgroup import MemoryGroup, memory_groups
+from voicemill.cgroup import MemoryGroup, memory_groups
 from worker.memory import allowed_bytes, available_bytes, resident_bytes
 
 MACHINE = psutil.virtual_memory().total

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.support import Valkey, wait_until
 from tests.worker.bench import Bench
 from voicemill.jobs import ItemAudio, ItemStatus
 from voicemill.store import Store
@@ -53,6 +56,43 @@ def test_a_job_that_is_gone_was_cancelled(bench: Bench) -> None:
     bench.engine.meanwhile = delete
     (outcome,) = bench.run(bench.start())
     assert outcome == Outcome("job_1", "row-000001", ItemStatus.CANCELLED)
+
+
+def test_one_file_that_can_not_be_written_costs_its_item_its_attempts_and_no_other(
+    bench: Bench,
+) -> None:
+    bench.submit("One.")
+    bench.submit("Another.", job="job_2")
+    (bench.folder / "job_1").write_text("no folder at all")
+    (item,) = bench.speak()
+    assert (item.status, item.attempts) == (ItemStatus.FAILED, 3)
+    assert item.error is not None
+    assert item.error.code == "output_failed"
+    (other,) = bench.store.items("job_2")
+    assert (other.status, other.attempts) == (ItemStatus.SUCCEEDED, 1)
+
+
+def test_what_is_spoken_while_redis_takes_no_writes_waits_to_be_recorded(
+    own_valkey: Valkey, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Store.connect(own_valkey.url)
+    client: Any = store._redis
+    bench = Bench(store, own_valkey.url, tmp_path / "outputs")
+    bench.submit("One.")
+    bench.engine.meanwhile = lambda: client.config_set("maxmemory", 1)
+
+    def let_write() -> None:
+        wait_until(lambda: "Redis takes no writes" in caplog.text, what="a refusal")
+        assert store.item("job_1", "row-000001").status is ItemStatus.IN_PROGRESS
+        client.config_set("maxmemory", 0)
+
+    with ThreadPoolExecutor(1) as other:
+        told = other.submit(let_write)
+        (outcome,) = bench.run(bench.start())
+        told.result()
+    item = store.item("job_1", "row-000001")
+    assert (outcome.status, item.status, item.attempts) == ("succeeded", ItemStatus.SUCCEEDED, 1)
+    store.close()
 
 
 @pytest.mark.parametrize("text", ["One.", NEVER])

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from tests.support import wait_until
+from voicemill.cores import usable_cores
+from voicemill.pools import Pool
 from voicemill.settings import Settings
 from voicemill.store import Store
 from worker.parent import Parent
+from worker.placement import slots_before
+from worker.threads import THREADS
 
 
 @pytest.fixture
-def parent(redis_url: str) -> Iterator[Parent]:
-    """One that tells how it is."""
+def parent(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Parent]:
+    """One that tells how it is, often."""
+    monkeypatch.setattr("worker.heartbeat.LONGEST_PAUSE_SECONDS", 0.05)
     parent = Parent(Settings(redis_url=redis_url, engine="tone"), "node@host")
     parent.start()
     yield parent
@@ -47,3 +53,29 @@ def test_a_slot_that_is_given_up_is_told_of_no_more(parent: Parent, store: Store
     parent.slots_given_up(1)
     wait_until(lambda: "Child 11" in (failure(store) or ""))
     assert "Child 12" not in (failure(store) or "")
+
+
+def test_children_share_the_cores_with_those_of_the_stack_s_other_engines(
+    parent: Parent, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in THREADS:
+        monkeypatch.delenv(name, raising=False)
+    cores = usable_cores()
+    pools = (Pool("hibari", 1), Pool("tone", cores))
+    for settings, threads in (
+        (Settings(engine="tone", workers=1), cores),
+        (Settings(engine="tone", engines=pools), 1),
+        (Settings(engine="tone", workers=1, threads_per_child=5), 5),
+    ):
+        made = Parent(replace(settings, redis_url=redis_url), "other@host")
+        found = made.environment_of(0)
+        assert {found[name] for name in THREADS} == {str(threads)}
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert "OMP_NUM_THREADS" not in parent.environment_of(0), "what a user sets is passed on"
+
+
+def test_the_slots_of_the_engines_that_come_first_are_taken() -> None:
+    pools = (Pool("hibari", 3), Pool("tone", 2), Pool("piper"))
+    taken = [slots_before(Settings(engine=pool.engine, engines=pools, workers=1)) for pool in pools]
+    assert taken == [0, 3, 5]
+    assert slots_before(Settings(engine="tone")) == 0

@@ -7,9 +7,10 @@ import time
 import pytest
 
 from tests.support import wait_until
+from voicemill.workers import Footprint
 from worker import memory
 from worker.devices import HOST, Devices
-from worker.handover import Footprint, Leaver, Wish
+from worker.handover import Leaver, Wish
 from worker.room import Room
 
 PATIENCE_SECONDS = 0.5

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicemill.speech import has_speech
+from voicemill.text import has_speech
 from worker.segments import SPLITTER_WINDOW_CHARACTERS, clean, split
 
 TEXTS = st.text(

@@ -13,7 +13,8 @@ from typing import Any
 
 from voicemill.errors import InputError, MissingFieldError, UnsupportedFeatureError
 from voicemill.formats import RESPONSE_FORMATS
-from voicemill.jobs import check_custom_id, check_text, default_custom_id
+from voicemill.jobs import check_custom_id, default_custom_id
+from voicemill.text import check_text
 
 DEFAULT_FORMAT = "wav"
 MIN_SPEED, MAX_SPEED = 0.25, 4.0

@@ -46,6 +46,15 @@ class ChildLoadingError(RequestError):
     retryable = True
 
 
+class NoWorkersError(RequestError):
+    """No child offers the model now, and the server does not let such jobs wait."""
+
+    code = "no_workers"
+    title = "Nobody is there to speak"
+    http_status = 503
+    retryable = True
+
+
 class ItemNotFoundError(RequestError):
     """The job has no item with this custom_id."""
 

@@ -5,6 +5,7 @@ local at = now()
 redis.call('ZADD', P .. 'clerks', at + tonumber(ARGV[2]), ARGV[1])
 redis.call('ZREMRANGEBYSCORE', P .. 'clerks', '-inf', at)
 redis.call('ZREMRANGEBYSCORE', P .. 'children', '-inf', at)
+redis.call('ZREMRANGEBYSCORE', P .. 'workers', '-inf', at)
 for _, node in ipairs(redis.call('ZRANGEBYSCORE', P .. 'nodes', '-inf', at)) do
   redis.call('DEL', node, node .. ':index', node .. ':mutex')
   redis.call('ZREM', P .. 'nodes', node)

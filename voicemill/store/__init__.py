@@ -9,6 +9,7 @@ from voicemill.store.durability import DurabilityStore
 from voicemill.store.finalizing import FinalizingStore, Join
 from voicemill.store.fleet import FleetStore
 from voicemill.store.jobs import JobPage
+from voicemill.store.placement import PlacementStore
 from voicemill.store.removal import RemovalStore
 from voicemill.store.replay import DeadLetter, DeadLetterPage, ReplayStore
 from voicemill.store.tasks import AdmittedTask, Spoken, StartedTask, TaskStore
@@ -33,6 +34,7 @@ class Store(
     TaskStore,
     FinalizingStore,
     FleetStore,
+    PlacementStore,
     TenantStore,
     VoiceStore,
     RemovalStore,

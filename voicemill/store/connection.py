@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, Self
@@ -63,14 +62,6 @@ def sentence(error: Exception) -> str:
     return f"{str(error).rstrip('. ')}."
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One script and what it is given."""
-
-    name: str
-    arguments: tuple[str | int | float | bytes, ...]
-
-
 class Connection:
     """A Redis client with our scripts on it."""
 
@@ -112,24 +103,6 @@ class Connection:
         """The answer of one script."""
         with translated():
             return self.script(name)(args=args)
-
-    def run_together(self, *calls: Call) -> list[Any]:
-        """The answers of several scripts, sent as one message: Redis writes to its disk once.
-
-        Where it has lost one of them, that one and all behind it are carried out one by one.
-        """
-        with translated():
-            with self._redis.pipeline(transaction=False) as pipeline:
-                for call in calls:
-                    pipeline.evalsha(self.script(call.name).sha, 0, *call.arguments)
-                answers: list[Any] = pipeline.execute(raise_on_error=False)
-            for place, answer in enumerate(answers):
-                if isinstance(answer, redis.exceptions.NoScriptError):
-                    rest = [self.run(call.name, *call.arguments) for call in calls[place:]]
-                    return answers[:place] + rest
-                if isinstance(answer, Exception):
-                    raise answer
-        return answers
 
 
 def key(*parts: str) -> str:

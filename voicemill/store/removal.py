@@ -126,7 +126,10 @@ class RemovalStore(Connection):
         return self.output_marker(folder) or marker
 
     def rewrite_append_only_file(self) -> bool:
-        """Have Redis write its file anew, without what was deleted, when that is due."""
+        """Have Redis write its file anew, without what was deleted, when that is due.
+
+        False: not due, or not possible now; then it stays due.
+        """
         if not self.run("rewrite_due"):
             return False
         with translated():
@@ -135,6 +138,7 @@ class RemovalStore(Connection):
             # A rewrite that runs already, or a server that does not let us ask.
             except redis.exceptions.ResponseError:
                 return False
+            self._redis.delete(key("rewrite_owed"))
         return True
 
 

@@ -16,7 +16,7 @@ from voicemill.costs import DECAY, CostModel
 from voicemill.errors import VoicemillError
 from voicemill.fairness import LEAD_SECONDS, JobClass
 from voicemill.jobs import ItemAudio, ItemError, ItemStatus, is_terminal
-from voicemill.store.connection import Call, Connection
+from voicemill.store.connection import Connection
 
 Lease = Literal["held", "stopping", "lost"]
 MOST_BATCHES = 15
@@ -76,8 +76,8 @@ class TaskStore(Connection):
         ``cost`` is for voices of which too little was measured. An engine with four slots or more
         keeps ``interactive_slots`` of them from bulk work.
         """
-        call = admit_call(engine, cost, batch_seconds, most, interactive_slots)
-        return read_admitted(engine, self.run(call.name, *call.arguments))
+        terms = admission_terms(engine, cost, batch_seconds, most, interactive_slots)
+        return read_admitted(engine, self.run("admit", *terms))
 
     def start_task(
         self, task_id: str, child_id: str, lease_seconds: float, *, token: str | None = None
@@ -181,12 +181,10 @@ class TaskStore(Connection):
         most: int = MOST_BATCHES,
         interactive_slots: int = 0,
     ) -> list[AdmittedTask]:
-        """``end_task``, then ``admit``, in one message: Redis writes to its disk once."""
-        _, admitted = self.run_together(
-            Call("end_task", (task.id, task.token, max_attempts, retry_seconds)),
-            admit_call(engine, cost, batch_seconds, most, interactive_slots),
-        )
-        return read_admitted(engine, admitted)
+        """``end_task``, then ``admit``, in one step: Redis writes to its disk once."""
+        ending = (task.id, task.token, max_attempts, retry_seconds)
+        terms = admission_terms(engine, cost, batch_seconds, most, interactive_slots)
+        return read_admitted(engine, self.run("end_and_admit", *ending, *terms))
 
     def renew(self, task: StartedTask, lease_seconds: float) -> Lease:
         """Keep the running lease; says whether it is held, and whether the job is stopping."""
@@ -229,13 +227,13 @@ class TaskStore(Connection):
         return bool(self.run("recall_task", task_id))
 
 
-def admit_call(
+def admission_terms(
     engine: str, cost: CostModel, batch_seconds: float, most: int, interactive_slots: int
-) -> Call:
-    """What lets batches in."""
+) -> tuple[str | float, ...]:
+    """What the scripts that let batches in are told."""
     ids = [uuid.uuid4().hex for _ in range(most)]
     line = (cost.base, cost.per_character)
-    return Call("admit", (engine, *line, batch_seconds, interactive_slots, LEAD_SECONDS, *ids))
+    return (engine, *line, batch_seconds, interactive_slots, LEAD_SECONDS, *ids)
 
 
 def read_admitted(engine: str, answer: Sequence[tuple[bytes, bytes, bytes]]) -> list[AdmittedTask]:

@@ -110,7 +110,7 @@ class CosyVoiceEngine:
             seed=True,
             instructions=True,
             cloning=True,
-            cloning_languages=prompts.LANGUAGES[chosen.version],
+            cloning_languages=(*prompts.LANGUAGES[chosen.version], *prompts.OWN_LANGUAGES),
             options=instructions.named_options(chosen.version),
             max_batch=1,
             best_segment_characters=100,

@@ -69,3 +69,10 @@ local function release(task, max_attempts, retry_seconds, code, message)
   settle(job)
   return 1
 end
+
+-- Close a task; what it did not start goes back as it was. Whoever does not hold it closes nothing.
+local function end_task(task, token, max_attempts, retry_seconds)
+  if redis.call('HGET', task_key(task), 'token') ~= token then return 0 end
+  local message = 'The worker closed the task with this item in hand.'
+  return release(task, tonumber(max_attempts), tonumber(retry_seconds), 'worker_lost', message)
+end

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 from voicemill.errors import UnsupportedCharactersError
-from voicemill.speech import has_speech
+from voicemill.text import has_speech
 
 MOST_CHARACTERS = 300
 ATOM = re.compile(

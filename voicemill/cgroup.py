@@ -1,4 +1,4 @@
-"""What the control groups of this process say of memory, in version 2 and version 1.
+"""What the control groups of this process say of memory and cores, in version 2 and version 1.
 
 A process is in one group of each hierarchy, and every group above it may set a limit too. Inside
 a container the root is often the container's own group, and its path is seen from outside alone.
@@ -22,10 +22,17 @@ class Files:
     used: str
     inactive: str
     """In ``memory.stat``: file pages counted as used that the kernel gives back when asked."""
+    quota: tuple[str, ...]
+    """Microseconds of all cores in a period, and the period; in one file, or one each."""
 
 
-V2 = Files("memory.max", "memory.current", "inactive_file")
-V1 = Files("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+V2 = Files("memory.max", "memory.current", "inactive_file", ("cpu.max",))
+V1 = Files(
+    "memory.limit_in_bytes",
+    "memory.usage_in_bytes",
+    "total_inactive_file",
+    ("cpu.cfs_quota_us", "cpu.cfs_period_us"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +50,32 @@ class MemoryGroup:
 
 def memory_groups(root: Path = ROOT, membership: Path = MEMBERSHIP) -> Iterator[MemoryGroup]:
     """Those that this process is in and that have a limit, innermost first."""
-    for top, path, files in hierarchies(root, membership):
+    for folder, files in group_folders("memory", root, membership):
+        group = read_group(folder, files)
+        if group is not None:
+            yield group
+
+
+def core_quotas(root: Path = ROOT, membership: Path = MEMBERSHIP) -> Iterator[float]:
+    """How many cores' time the groups that this process is in may use, where they limit it."""
+    for folder, files in group_folders("cpu", root, membership):
+        words = [word for name in files.quota for word in text_in(folder / name).split()]
+        if len(words) == 2 and all(word.isdecimal() for word in words) and int(words[1]):
+            yield int(words[0]) / int(words[1])
+
+
+def group_folders(controller: str, root: Path, membership: Path) -> Iterator[tuple[Path, Files]]:
+    """The groups of a controller that this process is in, innermost first."""
+    for top, path, files in hierarchies(controller, root, membership):
         folder = top / path
         for one in (folder, *folder.parents):
-            group = read_group(one, files)
-            if group is not None:
-                yield group
+            yield one, files
             if one == top:
                 break
 
 
-def hierarchies(root: Path, membership: Path) -> Iterator[tuple[Path, str, Files]]:
-    """Where the groups of memory are: top folder, path below it, names of files (cgroups(7))."""
+def hierarchies(controller: str, root: Path, membership: Path) -> Iterator[tuple[Path, str, Files]]:
+    """Where a controller's groups are: top folder, path below it, names of files (cgroups(7))."""
     try:
         lines = membership.read_text("utf-8").splitlines()
     except OSError:
@@ -63,8 +84,8 @@ def hierarchies(root: Path, membership: Path) -> Iterator[tuple[Path, str, Files
         _, controllers, path = line.split(":", 2)
         if not controllers:
             yield root, path.lstrip("/"), V2
-        elif "memory" in controllers.split(","):
-            yield root / "memory", path.lstrip("/"), V1
+        elif controller in controllers.split(","):
+            yield root / controller, path.lstrip("/"), V1
 
 
 def read_group(folder: Path, files: Files) -> MemoryGroup | None:
@@ -87,8 +108,13 @@ def reclaimable_bytes(folder: Path, files: Files) -> int:
 
 def number_in(file: Path) -> int | None:
     """The number a control file holds; nothing where there is no file or no limit."""
-    try:
-        text = file.read_text("ascii").strip()
-    except OSError:
-        return None
+    text = text_in(file)
     return int(text) if text.isdecimal() else None
+
+
+def text_in(file: Path) -> str:
+    """What a control file holds; empty where there is none."""
+    try:
+        return file.read_text("ascii").strip()
+    except OSError:
+        return ""
