@@ -101,6 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--engine-options", type=json.loads, default={}, help="what it is loaded with, as JSON"
     )
+    parser.add_argument("--engine-python", type=Path, help="the interpreter that it runs in")
     parser.add_argument(
         "--limit",
         type=int,
@@ -109,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     checks = device_checks(asked.handovers)
     if asked.engine is not None:
-        checks = engine_checks(Subject(asked.engine, asked.engine_options))
+        checks = engine_checks(Subject(asked.engine, asked.engine_options, asked.engine_python))
     limit = asked.limit or (LIMIT_SECONDS if asked.engine is None else ENGINE_LIMIT_SECONDS)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGALRM, signal.default_int_handler)

@@ -68,6 +68,7 @@ def stub_driver(gpu_libraries: Path, tmp_path: Path) -> StubDriver:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Which engine the conformance suite is run for, where it is none of ours."""
     parser.addoption("--engine", help="name of an engine, for tests/conformance")
+    parser.addoption("--engine-python", type=Path, help="the interpreter that it runs in")
     parser.addoption("--engine-options", default="{}", help="its VOICEMILL_ENGINE_OPTIONS, JSON")
 
 

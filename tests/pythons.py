@@ -15,6 +15,7 @@ import pytest
 
 VERSIONS = ("3.10", "3.12", "3.13")
 BESIDE_OURS = f"{Path(sys.base_prefix).parent}/{{0}}.*/bin/python"
+KEPT = Path(__file__).parents[1] / ".pytest_cache/d/pythons"
 WHERE = (
     "~/.local/share/uv/python/cpython-{0}.*/bin/python3",
     "~/.pyenv/versions/{0}.*/bin/python",
@@ -44,13 +45,14 @@ def works(python: Path) -> bool:
     return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
 
 
-def venv(version: str, *requirements: str, cache: Path) -> Path:
+def venv(version: str, *requirements: str) -> Path:
     """The Python of a virtual environment that has these packages; made once, and kept."""
     base = interpreter(version)
     named = hashlib.sha256(f"{base} {requirements}".encode()).hexdigest()[:8]
-    folder = cache / f"{version}-{named}"
+    folder = KEPT / f"{version}-{named}"
+    KEPT.mkdir(parents=True, exist_ok=True)
     python = folder / "bin/python"
-    with (cache / f"{folder.name}.lock").open("w") as lock:
+    with (KEPT / f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "made").exists():
             subprocess.run([base, "-m", "venv", "--clear", folder], check=True)

@@ -24,7 +24,6 @@ from voicemill.queue import Queue
 from voicemill.settings import Settings
 from voicemill.storage import Storage
 from voicemill.store import StartedTask, Store
-from voicemill.voices import Capabilities
 from voicemill.workers import ChildRecord, Orders
 from worker import audio
 from worker.engines import load_engine
@@ -80,7 +79,9 @@ class Child:
         self._engine = new_engine(settings)
         began = time.perf_counter()
         self._capabilities = self._engine.load(settings.engine_options)
-        synthesis_seconds = warm_up(self._engine, self._capabilities)
+        own = self._capabilities.voices
+        self._own_voice = own[0].name if own else None
+        synthesis_seconds = warm_up(self._engine, self._own_voice)
         self._vitals = Vitals(settings, self._engine)
         self._storage = Storage(self._store, settings)
         self._synthesizer = Synthesizer(
@@ -180,8 +181,9 @@ class Child:
         failed = self._vitals.tally.errors_in_a_row
         if most is None or failed < most or self._synthesizer.poisoned:
             return
-        with self._synthesizer.voices.alone():
-            speaks = still_speaks(self._engine, self._capabilities)
+        with self._synthesizer.voices.alone() as enrolled:
+            voice = self._own_voice or enrolled
+            speaks = voice is not None and still_speaks(self._engine, voice)
         if speaks:
             logger.warning("%d items in a row failed, though the engine speaks", failed)
             self._vitals.tally.clear_errors()
@@ -345,14 +347,13 @@ def most_used(reason: Reason, warm: Measurements) -> int:
     return max((use.used for use in warm.gpu_memory), default=0)
 
 
-def warm_up(engine: Engine, capabilities: Capabilities) -> float:
-    """Speak for real, more than once; gives the seconds of the last time, 0 without any voice.
+def warm_up(engine: Engine, voice: str | None) -> float:
+    """Speak for real, more than once; gives the seconds of the last time, 0 without a voice.
 
     Raises what the engine raises: a child that can't speak must not take work.
     """
-    if not capabilities.voices:
+    if voice is None:
         return 0.0
-    voice = capabilities.voices[0].name
     seconds = 0.0
     for _ in range(WARM_UP_CALLS):
         began = time.perf_counter()
@@ -364,10 +365,10 @@ def warm_up(engine: Engine, capabilities: Capabilities) -> float:
     return seconds
 
 
-def still_speaks(engine: Engine, capabilities: Capabilities) -> bool:
+def still_speaks(engine: Engine, voice: str) -> bool:
     """Whether an engine that has failed says what it could say when it was warm."""
     try:
-        warm_up(engine, capabilities)
+        warm_up(engine, voice)
     # An engine may raise anything.
     except Exception:
         logger.exception("the engine does not speak any more")

@@ -57,10 +57,13 @@ class EngineVoices:
         )
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """While the engine is called for something else; nothing is forgotten now."""
+    def alone(self) -> Iterator[str | None]:
+        """While the engine is called for something else; nothing is forgotten now.
+
+        Gives the name for the engine of the voice that was used last, if it has taken in any.
+        """
         with self._lock:
-            yield
+            yield next(reversed(self._taken), None)
 
     @contextmanager
     def speaking(self, item: ItemInput, voice: EnrolledVoice | None) -> Iterator[str]:

@@ -44,13 +44,17 @@ class Subject:
 
     name: str
     options: Mapping[str, Any]
+    python: Path | None = None
+    """The interpreter that it runs in, where that is not this one."""
 
 
 def conform(machine: Machine, subject: Subject) -> dict[str, int]:
     """How many tests of the conformance suite ended in which way; what failed is printed."""
     flags = ["--engine", subject.name, "--engine-options", json.dumps(subject.options)]
+    if subject.python is not None:
+        flags += ["--engine-python", str(subject.python)]
     ended = subprocess.run(
-        [sys.executable, *SUITE, *flags, "tests/conformance"],
+        [sys.executable, *SUITE, *flags, "tests/conformance/test_conformance.py"],
         env=machine.env,
         cwd=ROOT,
         stdout=subprocess.PIPE,
@@ -95,7 +99,9 @@ def work(machine: Machine, observer: Probe, subject: Subject) -> Work:
     Raises ``CheckError`` unless each item was spoken once and the memory came back at the end.
     """
     before = observer.used()
-    env = {**machine.env, **{PREFIX + name: value for name, value in EAGER.items()}}
+    own = {} if subject.python is None else {"ENGINE_PYTHON": str(subject.python)}
+    settings = {**EAGER, **own}
+    env = {**machine.env, **{PREFIX + name: value for name, value in settings.items()}}
     recycles: dict[int, dict[str, Any]] = {}
     items: list[Item] = []
     began = time.monotonic()

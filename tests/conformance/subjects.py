@@ -54,6 +54,8 @@ class Subject:
     """In a process of its own, too."""
     version: str | None = None
     """Of another Python that it runs in, in a process of its own; or ``OURS``."""
+    interpreter: Path | None = None
+    """The same, where it is there already."""
 
     @property
     def id(self) -> str:
@@ -63,19 +65,21 @@ class Subject:
     @property
     def is_of_this_python(self) -> bool:
         """Whether it has the packages of this process."""
-        return self.version in (None, OURS)
+        return self.interpreter is None and self.version in (None, OURS)
 
-    def python(self, cache: Path) -> Path:
+    def python(self) -> Path:
         """The interpreter that it runs in."""
+        if self.interpreter is not None:
+            return self.interpreter
         if self.is_of_this_python or self.version is None:
             return Path(sys.executable)
-        return venv(self.version, "numpy", *PACKAGES[self.name], cache=cache)
+        return venv(self.version, "numpy", *PACKAGES[self.name])
 
-    def engine(self, cache: Path) -> Engine:
+    def engine(self) -> Engine:
         """A new one, with nothing loaded yet."""
-        if self.version is None:
+        if self.version is None and self.interpreter is None:
             return load_engine(self.name)
-        return RemoteEngine(self.name, self.python(cache))
+        return RemoteEngine(self.name, self.python())
 
 
 def tiny_vits(folder: Path) -> Mapping[str, Any]:
@@ -106,9 +110,9 @@ def cosyvoice_stand_in(folder: Path) -> Mapping[str, Any]:
 
 
 PACKAGES: Mapping[str, Sequence[str]] = {
-    "tone": (),
-    "hibari": ("hibari-tts[fast]>=0.2,<0.3",),
     "cosyvoice": ("soundfile>=0.13",),
+    "hibari": ("hibari-tts[fast]>=0.2,<0.3",),
+    "tone": (),
 }
 """What an engine needs in another Python, beside numpy."""
 OF_THIS = (

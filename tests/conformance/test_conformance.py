@@ -1,7 +1,8 @@
 """What every engine keeps to, ours and anybody's.
 
 ``pytest tests/conformance`` runs for our own; ``--engine NAME`` for one that a package offers by an
-entry point, with ``--engine-options JSON`` where it needs any.
+entry point, with ``--engine-options JSON`` where it needs any, and ``--engine-python PATH`` where
+it runs in a Python of its own.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if name is not None:
         options = json.loads(metafunc.config.getoption("--engine-options"))
         known = next((one for one in SUBJECTS if one.name == name), Subject(name))
-        chosen = replace(known, options=lambda _: options) if options else known
+        chosen = replace(known, interpreter=metafunc.config.getoption("--engine-python"))
+        chosen = replace(chosen, options=lambda _: options) if options else chosen
         named = [pytest.param(chosen, id=name)]
     else:
         is_probed = "report" in metafunc.fixturenames
@@ -137,17 +139,10 @@ def options(subject: Subject, tmp_path_factory: pytest.TempPathFactory) -> Mappi
     return subject.options(tmp_path_factory.mktemp(subject.name))
 
 
-@pytest.fixture(scope="session")
-def pythons(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where virtual environments of other Pythons are kept: from run to run, if anything is."""
-    cache: pytest.Cache | None = getattr(pytestconfig, "cache", None)
-    return tmp_path_factory.mktemp("pythons") if cache is None else cache.mkdir("pythons")
-
-
 @pytest.fixture(scope="module")
-def loaded(subject: Subject, options: Mapping[str, Any], pythons: Path) -> Iterator[Loaded]:
+def loaded(subject: Subject, options: Mapping[str, Any]) -> Iterator[Loaded]:
     """The engine, in this process or in that of another Python."""
-    engine = subject.engine(pythons)
+    engine = subject.engine()
     yield Loaded(subject, engine, engine.load(options), options)
     engine.unload()
 
@@ -156,7 +151,6 @@ def loaded(subject: Subject, options: Mapping[str, Any], pythons: Path) -> Itera
 def report(
     subject: Subject,
     options: Mapping[str, Any],
-    pythons: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Any]:
     """What the engine does to a process of its own, without a network."""
@@ -173,7 +167,7 @@ def report(
     }
     (folder / "request").write_text(json.dumps(asked))
     path = [str(ROOT), *(sys.path if subject.is_of_this_python else ())]
-    python = subject.python(pythons)
+    python = subject.python()
     done = subprocess.run(
         [python, "-m", "tests.conformance.probe", folder / "request", folder / "report"],
         capture_output=True,
@@ -205,10 +199,10 @@ def test_it_declares_what_can_be_true(loaded: Loaded) -> None:
     assert Capabilities.from_record(json.loads(json.dumps(able.to_record()))) == able
 
 
-def test_an_option_that_it_does_not_know_stops_the_loading(loaded: Loaded, pythons: Path) -> None:
+def test_an_option_that_it_does_not_know_stops_the_loading(loaded: Loaded) -> None:
     wrong = {**loaded.options, "no_such_option": 1}
     with pytest.raises(SettingsError, match="no_such_option"):
-        loaded.subject.engine(pythons).load(wrong)
+        loaded.subject.engine().load(wrong)
 
 
 def test_a_named_option_that_it_does_not_declare_is_refused(loaded: Loaded) -> None:
@@ -361,8 +355,8 @@ def test_it_speaks_as_prompts_do_where_it_says_so_and_keeps_them_apart(
     loaded: Loaded, tmp_path: Path
 ) -> None:
     engine, chosen = loaded.engine, SynthesisOptions(language=loaded.subject.language)
-    assert isinstance(engine, ClonesVoices) or not loaded.able.cloning
-    if not loaded.able.cloning or not isinstance(engine, ClonesVoices):
+    assert isinstance(engine, ClonesVoices) is loaded.able.cloning
+    if not isinstance(engine, ClonesVoices):
         return
 
     def say(voice: str) -> Samples:

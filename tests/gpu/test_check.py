@@ -17,6 +17,7 @@ from scripts.gpu.machine import CheckError, Machine, NoDeviceError, Probe
 from scripts.gpu.recycling import check_spoken
 from scripts.gpu_check import Finding, carry_out
 from tests.gpu.stub import CONTEXT_MIB, MIB, StubDriver
+from tests.pythons import venv
 from tests.worker.cosyvoice_world import World
 from voicemill.answers import Item
 
@@ -62,7 +63,8 @@ def test_an_engine_is_tried_by_the_suite_and_through_the_queue(
     world.make_model()
     world.make_voice("ann", language="en")
     options = json.dumps(world.options())
-    done = check(stub_driver, "--engine", "cosyvoice", "--engine-options", options)
+    engine = ("--engine", "cosyvoice", "--engine-options", options, "--engine-python")
+    done = check(stub_driver, *engine, str(venv("3.10", "numpy", "soundfile>=0.13")))
     assert done.returncode == 0, done.stdout + done.stderr
     checks = json.loads(done.stdout.splitlines()[-1])["checks"]
     assert set(checks) == {"conformance", "work"}

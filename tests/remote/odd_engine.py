@@ -10,6 +10,7 @@ import subprocess
 import sys
 from asyncio import CancelledError
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import numpy as np
 
 from voicemill.errors import OutOfMemoryError, SynthesisError
 from voicemill.voices import Capabilities
-from worker.engines.base import Samples, Segment, SynthesisOptions
+from worker.cached_memory import CachedMemory
+from worker.engines.base import Prompt, Samples, Segment, SynthesisOptions
 from worker.engines.tone import ToneEngine
 from worker.remote.wire import LENGTHS, MAGIC
 
@@ -38,14 +40,32 @@ class LampError(OutOfMemoryError):
 
 
 class OddEngine(ToneEngine):
-    """Does nothing odd until it is told to."""
+    """Does nothing odd until it is told to; knows of its memory while it is loaded."""
+
+    memory: CachedMemory | None
 
     def load(self, options: Mapping[str, Any]) -> Capabilities:
         """What is printed here is no user's."""
         print("printed as it loads")
         if "raise" in options:
             raise ImportError("libodd.so is not there")
-        return super().load(options)
+        able = super().load(options)
+        self.memory = None
+        return able
+
+    def unload(self) -> None:
+        """Know nothing any more."""
+        super().unload()
+        del self.memory
+
+    def cached_memory(self) -> CachedMemory | None:
+        """What it was made to know."""
+        return self.memory
+
+    def enrol(self, voice: str, prompt: Prompt) -> None:
+        """Print what it is told, as engines do, and have the voice."""
+        print(prompt.text)
+        super().enrol(voice, prompt)
 
     def synthesize(
         self, batch: Sequence[Segment], voice: str, options: SynthesisOptions
@@ -116,6 +136,20 @@ class OddEngine(ToneEngine):
             "standard input": os.readlink("/proc/self/fd/0"),
         }
         Path(path).write_text(json.dumps(told))
+
+
+class PlainEngine:
+    """Speaks as tones do, and clones nothing."""
+
+    def __init__(self) -> None:
+        self._tones = ToneEngine()
+        self.synthesize = self._tones.synthesize
+        self.after_batch = self._tones.after_batch
+        self.unload = self._tones.unload
+
+    def load(self, options: Mapping[str, Any]) -> Capabilities:
+        """As the tones, but for what it can't do."""
+        return replace(self._tones.load(options), cloning=False)
 
 
 def sleep() -> None:

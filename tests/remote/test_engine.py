@@ -24,12 +24,14 @@ from tests.support import wait_until
 from voicemill.errors import (
     EngineLostError,
     OutOfMemoryError,
+    PromptAudioInvalidError,
     SettingsError,
     SynthesisError,
     VoicemillError,
+    VoiceNotFoundError,
 )
 from worker import memory
-from worker.engines.base import Segment, SynthesisOptions
+from worker.engines.base import ClonesVoices, Prompt, Segment, SynthesisOptions
 from worker.engines.tone import ToneEngine
 from worker.remote.engine import RemoteEngine
 
@@ -58,7 +60,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     metadata = folder / "odd" / "odd-1.0.dist-info"
     metadata.mkdir(parents=True)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
-    points = "[voicemill.engines]\nodd = odd_engine:OddEngine\n"
+    points = "[voicemill.engines]\nodd = odd_engine:OddEngine\nplain = odd_engine:PlainEngine\n"
     (metadata / "entry_points.txt").write_text(points)
     return venv_of_ours(folder / "venv", folder / "odd", Path(__file__).parent)
 
@@ -168,6 +170,55 @@ def test_what_it_prints_goes_to_the_log_and_a_user_s_text_only_for_debugging(
     assert capfd.readouterr() == ("", "")
 
 
+# --- voices that it takes in ---------------------------------------------------------------
+
+
+def test_an_enrolled_voice_sounds_as_by_the_engine_itself_until_it_is_forgotten(
+    engine: RemoteEngine, tmp_path: Path
+) -> None:
+    bare = ToneEngine()
+    bare.load({})
+    prompt = Prompt(tmp_path / "ann.wav", "Good morning.", "en")
+    prompt.audio.write_bytes(b"a clip")
+    batch, told = [Segment("Hello.")], SynthesisOptions()
+    spoken = []
+    for one in (bare, engine):
+        assert isinstance(one, ClonesVoices)
+        one.enrol("ann", prompt)
+        spoken += one.synthesize(batch, "ann", told)
+    assert np.array_equal(*spoken)
+    engine.forget("ann")
+    with pytest.raises(VoiceNotFoundError, match="no voice 'ann'"):
+        engine.synthesize(batch, "ann", told)
+
+
+def test_a_prompt_that_it_refuses_is_refused_here_too(engine: RemoteEngine, tmp_path: Path) -> None:
+    with pytest.raises(PromptAudioInvalidError, match="No such file"):
+        engine.enrol("ann", Prompt(tmp_path / "ann.wav", "Good morning.", "en"))
+    assert len(say(engine, "Hello.")) == 1
+
+
+def test_a_transcript_that_it_prints_goes_to_the_log_only_for_debugging(
+    python: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    (tmp_path / "ann.wav").write_bytes(b"a clip")
+    engine = RemoteEngine("odd", python)
+    engine.load({})
+    engine.enrol("ann", Prompt(tmp_path / "ann.wav", SECRET, "en"))
+    engine.unload()
+    assert [one.levelname for one in caplog.records if SECRET in one.getMessage()] == ["DEBUG"]
+
+
+def test_only_an_engine_that_clones_looks_as_if_it_did(python: Path) -> None:
+    for name, clones in (("odd", True), ("plain", False)):
+        engine = RemoteEngine(name, python)
+        assert not isinstance(engine, ClonesVoices), "nothing is known of it yet"
+        able = engine.load({})
+        assert (isinstance(engine, ClonesVoices), able.cloning) == (clones, clones)
+        engine.unload()
+
+
 # --- what it finds there -------------------------------------------------------------------
 
 
@@ -246,7 +297,7 @@ def test_nothing_is_left_when_its_keeper_is_killed(engine: RemoteEngine, tmp_pat
     told = json.loads(written_by(engine, tmp_path / "family"))
     family = [psutil.Process(pid) for pid in (told["own"], told["others"][0])]
     os.kill(psutil.Process(told["own"]).ppid(), signal.SIGKILL)
-    wait_until(engine.is_lost, 20, "the end of the keeper")
+    wait_until(engine.is_lost, SOON_SECONDS, "the loss")
     with pytest.raises(EngineLostError, match="lost its keeper to signal 9"):
         say(engine, "Hello.")
     assert_all_end(family)

@@ -117,7 +117,7 @@ def lose_the_prompt(world: World) -> None:
     tokens, count = engine._tokens("no end of a prompt")
     given = {
         name: value
-        for name, value in engine._features["ann"].items()
+        for name, value in engine._own_timbre("ann").features.items()
         if not name.startswith(("prompt_text", "llm_prompt_speech_token"))
     }
     with pytest.raises(SynthesisError, match=r"AssertionError at llm\.py"):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from voicemill.enrolment import EnrolledVoice
+from voicemill.errors import SynthesisError
 from voicemill.settings import Settings
 from voicemill.store import Store
 from worker.child import Child
+from worker.engines.base import Prompt
 from worker.engines.tone import ToneEngine
 
 
@@ -46,6 +50,27 @@ def test_an_engine_that_is_poisoned_is_not_called_any_more(
     child._synthesizer.poisoned = True
     child.leave()
     assert len(engine._leak) == 2
+
+
+def test_without_a_voice_of_its_own_an_engine_is_tried_by_an_enrolled_one(
+    store: Store, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = ToneEngine.load
+    monkeypatch.setattr(ToneEngine, "load", lambda *args: replace(load(*args), voices=()))
+    child, engine = make_child(redis_url, tmp_path)
+    assert engine._leak == [], "there is no voice to warm up with"
+    tally = child._vitals.tally
+    tally.note_call("job_1", [(at, SynthesisError("No luck.")) for at in range(3)])
+    child._try_engine()
+    assert tally.errors_in_a_row == 3, "nothing shows that it speaks"
+    (tmp_path / "ann.wav").write_bytes(b"a clip")
+    engine.enrol("a1", Prompt(tmp_path / "ann.wav", "Good morning.", "en"))
+    ann = EnrolledVoice(tenant="t", name="ann", token="1", language="en", prompt_text="")
+    child._synthesizer.voices._taken["a1"] = ann
+    child._try_engine()
+    assert tally.errors_in_a_row == 0
+    assert len(engine._leak) == 2
+    child.leave()
 
 
 def test_a_child_whose_engine_fails_to_unload_leaves_all_the_same(

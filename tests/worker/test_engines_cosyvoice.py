@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from voicemill.errors import (
 from voicemill.jobs import ItemInput
 from worker import audio
 from worker.engines import cosyvoice
-from worker.engines.base import Segment, SynthesisOptions
+from worker.engines.base import Prompt, Segment, SynthesisOptions
 from worker.engines.cosy.instructions import SENTENCES
 
 TEXT = "so this is what it says today"
@@ -373,6 +374,45 @@ def test_only_the_voices_last_used_are_kept(world: World, monkeypatch: pytest.Mo
     assert world.model.frontend.spk2info == {}
 
 
+def test_an_enrolled_voice_speaks_beside_those_of_the_folder_until_it_is_forgotten(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cosyvoice, "KEPT_VOICES", 1)
+    clip = World(tmp_path / "elsewhere")
+    clip.home.mkdir()
+    prompt = Prompt(clip.make_voice("clip", pitch=320), "<|endofprompt|> bonjour", "fr")
+    world.load()
+    world.engine.enrol("ann", replace(prompt, language="en"))
+    world.engine.enrol("a1", prompt)
+    prompt.audio.unlink()
+    for name in ("a1", "ann"):
+        (samples,) = world.speak(TEXT, voice=name)
+        assert pitch_of(samples) == pytest.approx(320, rel=0.02)
+    world.speak(TEXT, voice="a1", language="en")
+    spoken, _, other = world.heard
+    assert (spoken.prompt, spoken.text) == (f"{SYSTEM}{END}< |endofprompt| > bonjour", TEXT)
+    assert (other.prompt, other.text) == ("", f"{SYSTEM}{END}{TEXT}"), "of another language"
+    for name in ("a1", "ann", "ann"):
+        world.engine.forget(name)
+    (folder,) = world.speak(TEXT)
+    assert pitch_of(folder) == pytest.approx(PITCH_HZ, rel=0.02)
+    with pytest.raises(VoiceNotFoundError, match="no voice 'a1'; it has: ann"):
+        world.speak(TEXT, voice="a1")
+    assert world.model.frontend.spk2info == {}
+
+
+def test_a_prompt_that_the_model_refuses_is_named_without_its_path(world: World) -> None:
+    prompt = Prompt(world.make_voice("long", seconds=31), "hello", "en")
+    (world.voices_dir / "long.wav").rename(world.home / "long.wav")
+    (world.voices_dir / "long.txt").unlink()
+    world.load()
+    with pytest.raises(PromptAudioInvalidError) as caught:
+        world.engine.enrol("a1", replace(prompt, audio=world.home / "long.wav"))
+    assert caught.value.message == (
+        "The model refuses the clip: AssertionError: do not support audio longer than 30s"
+    )
+
+
 def test_a_clip_that_changed_is_refused(world: World) -> None:
     world.load()
     world.make_voice("ann", pitch=333, language="en")
@@ -407,6 +447,7 @@ def test_one_segment_is_all_it_takes_at_once(world: World) -> None:
     assert (able.max_batch, able.batch_size, able.sample_rate) == (1, 1, RATE_HZ)
     assert (able.cloning, able.instructions, able.seed, able.streaming) == (True, True, True, False)
     assert able.voice("ann").languages[:2] == ("en", "zh")
+    assert able.cloning_languages == ("zh", "en", "ja", "ko", "de", "es", "fr", "it", "ru", "yue")
 
 
 def test_unload_lets_go_of_the_model_and_it_loads_again(world: World) -> None:
@@ -434,7 +475,7 @@ def test_two_hundred_calls_keep_nothing(world: World) -> None:
         world.engine.synthesize([Segment(TEXT, number)], "ann", SynthesisOptions())
     assert world.sessions() == [0, 0, 0]
     assert threading.active_count() == threads
-    assert list(world.engine._features) == ["ann"]
+    assert list(world.engine._of_folder) == ["ann"]
 
 
 @pytest.mark.full

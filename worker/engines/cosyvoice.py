@@ -4,7 +4,7 @@ Options:
 
 ``checkout``       folder of upstream's repository, submodules included (needed)
 ``model_dir``      folder of a CosyVoice 3 or 2 model (needed; nothing is downloaded)
-``voices_dir``     folder of voices: ``NAME.wav`` with ``NAME.txt`` or ``NAME.json``
+``voices_dir``     folder of voices of its own: ``NAME.wav`` with ``NAME.txt`` or ``NAME.json``
 ``language``       BCP 47 tag of the voices that don't say theirs; ``zh`` by default
 ``fp16``           compute in half precision; needs CUDA, and goes not with ``trt`` in version 3
 ``trt``            the TensorRT plan that was built in the model folder; needs CUDA
@@ -32,15 +32,13 @@ from voicemill.errors import (
     PromptAudioInvalidError,
     SynthesisError,
     UnsupportedCharactersError,
-    VoiceNotFoundError,
 )
 from voicemill.voices import HOW_TO_ENROL, Capabilities
 from worker.cached_memory import CachedMemory
-from worker.engines import base, torch_memory
-from worker.engines.base import Samples, Segment, SynthesisOptions
+from worker.engines import torch_memory
+from worker.engines.base import Prompt, Samples, Segment, SynthesisOptions
 from worker.engines.cosy import instructions, needs, prompts, texts
 from worker.engines.cosy.options import CosyVoiceOptions
-from worker.engines.cosy.prompts import Prompt
 from worker.engines.cosy.upstream import Upstream, open_model
 from worker.engines.cosy.watched import WatchedModel
 from worker.engines.torch_memory import named_faults
@@ -51,8 +49,21 @@ logger = logging.getLogger(__name__)
 MOST_TOKENS = 80
 """Text tokens of one piece, as upstream's own splitter has them; about 20 s of speech."""
 KEPT_VOICES = 64
+"""Of the folder."""
+HEARD = "heard"
+"""What the model calls a voice until we have taken it from there."""
 SEEDS = 2**32
 LICENCE = "Apache-2.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Timbre:
+    """A voice as the model knows it."""
+
+    features: Mapping[str, Any]
+    """Inputs of the model, on the host."""
+    language: str
+    has_transcript: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,22 +96,21 @@ class CosyVoiceEngine:
     def load(self, options: Mapping[str, Any]) -> Capabilities:
         """Load the model, and read what voices there are."""
         self._options = chosen = CosyVoiceOptions.read(options)
-        enrolled = prompts.read_folder(chosen.voices_dir, chosen.language, chosen.version)
-        self._prompts = {prompt.name: prompt for prompt in enrolled}
-        self._features: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
+        own = prompts.read_folder(chosen.voices_dir, chosen.language, chosen.version)
+        self._own = {voice.name: voice for voice in own}
+        self._of_folder: OrderedDict[str, Timbre] = OrderedDict()
+        self._enrolled: dict[str, Timbre] = {}
         self._upstream = open_model(chosen)
         self._watched = WatchedModel(self._upstream, trt=chosen.trt)
         tokenizer = self._upstream.model.frontend.tokenizer
         self._markup = texts.Markup(control_tokens(tokenizer.special_tokens))
-        if not enrolled:
-            by_folder = prompts.BY_FOLDER.format(folder=chosen.voices_dir)
-            how = f"{HOW_TO_ENROL} {by_folder}" if chosen.voices_dir else HOW_TO_ENROL
-            logger.warning("cosyvoice has no voice of its own. %s", how)
+        if not own:
+            logger.warning("cosyvoice has no voice of its own. %s", HOW_TO_ENROL)
         self._capabilities = Capabilities(
             engine="cosyvoice",
-            model_revision=f"{chosen.model_revision()}-{prompts.digest(enrolled)}",
+            model_revision=f"{chosen.model_revision()}-{prompts.digest(own)}",
             sample_rate=self._upstream.model.sample_rate,
-            voices=tuple(prompt.voice(chosen.version) for prompt in enrolled),
+            voices=tuple(voice.voice(chosen.version) for voice in own),
             min_speed=0.5,
             max_speed=2.0,
             seed=True,
@@ -125,23 +135,13 @@ class CosyVoiceEngine:
         manner = self._manner(voice, options)
         return [self._outcome(segment, manner) for segment in batch]
 
-    def enrol(self, voice: str, prompt: base.Prompt) -> None:
-        """Have the model take in a clip; raises ``PromptAudioInvalidError``."""
-        clip = prompts.Prompt(
-            name=voice,
-            audio=prompt.audio,
-            sha256=prompts.sha256_of(prompt.audio),
-            text=prompt.text,
-            language=prompt.language,
-        )
-        clip.check()
-        self._enrolled(clip)
-        self._prompts[voice] = clip
+    def enrol(self, voice: str, prompt: Prompt) -> None:
+        """Have the model hear a prompt; what it makes of it is kept on the host."""
+        self._enrolled[voice] = self._heard(prompt)
 
     def forget(self, voice: str) -> None:
-        """Give back what the model made of a clip."""
-        self._prompts.pop(voice, None)
-        self._features.pop(voice, None)
+        """Let go of what the model made of a prompt."""
+        self._enrolled.pop(voice, None)
 
     def after_batch(self) -> None:
         """Give CUDA back the memory that torch holds and does not use."""
@@ -153,7 +153,8 @@ class CosyVoiceEngine:
     def unload(self) -> None:
         """Let go of the model and of the voices, and give CUDA back what they took."""
         torch = self._upstream.torch
-        self._features.clear()
+        self._of_folder.clear()
+        self._enrolled.clear()
         self._upstream.leave_path()
         del self._upstream, self._watched
         # The model and what watches it hold each other.
@@ -170,9 +171,9 @@ class CosyVoiceEngine:
 
     def _manner(self, voice: str, options: SynthesisOptions) -> Manner:
         version = self._options.version
-        prompt = self._prompt(voice)
-        features = self._enrolled(prompt)
-        language = main_tag(options.language or prompt.language)
+        timbre = self._enrolled.get(voice) or self._own_timbre(voice)
+        features = timbre.features
+        language = options.language or timbre.language
         free = options.instructions and self._markup.disarmed(options.instructions)
         asked = instructions.instruction(version, options.named, free)
         prefix = ""
@@ -181,7 +182,7 @@ class CosyVoiceEngine:
             features = without(features, "llm_prompt_speech_token")
             tokens, count = self._tokens(instructions.prompt_of(version, asked))
             features = {**features, "prompt_text": tokens, "prompt_text_len": count}
-        elif prompt.text is None or language != main_tag(prompt.language):
+        elif not timbre.has_transcript or base(language) != base(timbre.language):
             features = without(features, "llm_prompt_speech_token", "prompt_text")
             prefix = instructions.with_prefix(version, "")
         return Manner(
@@ -189,38 +190,35 @@ class CosyVoiceEngine:
             prefix=prefix,
             speed=options.speed,
             keeps_markup=bool(options.named.get(instructions.MARKUP)),
-            is_katakana=version == 3 and language == "ja",
+            is_katakana=version == 3 and base(language) == "ja",
         )
 
-    def _prompt(self, voice: str) -> Prompt:
-        if voice not in self._prompts:
+    def _own_timbre(self, voice: str) -> Timbre:
+        """Of a voice of the folder; those last used are kept."""
+        kept = self._of_folder
+        if voice not in kept:
             self._capabilities.voice(voice)
-            raise VoiceNotFoundError(f"cosyvoice has no voice {voice[:80]!r} any more.")
-        return self._prompts[voice]
+            self._own[voice].refuse_changed()
+            kept[voice] = self._heard(self._own[voice].prompt)
+        kept.move_to_end(voice)
+        while len(kept) > KEPT_VOICES:
+            kept.popitem(last=False)
+        return kept[voice]
 
-    def _enrolled(self, prompt: Prompt) -> Mapping[str, Any]:
-        """What the model knows of a voice, on the host, for the voices last used."""
-        if prompt.name not in self._features:
-            self._features[prompt.name] = self._enrol(prompt)
-        self._features.move_to_end(prompt.name)
-        while len(self._features) > KEPT_VOICES:
-            self._features.popitem(last=False)
-        return self._features[prompt.name]
-
-    def _enrol(self, prompt: Prompt) -> Mapping[str, Any]:
-        prompt.refuse_changed()
+    def _heard(self, prompt: Prompt) -> Timbre:
         model = self._upstream.model
-        said = self._markup.disarmed(prompt.text or "")
+        said = self._markup.disarmed(prompt.text)
         text = instructions.with_prefix(self._options.version, said)
         try:
             with named_faults():
-                model.add_zero_shot_spk(text, str(prompt.audio), prompt.name)
-                features = model.frontend.spk2info.pop(prompt.name)
-                return {name: tensor.cpu() for name, tensor in features.items()}
+                model.add_zero_shot_spk(text, str(prompt.audio), HEARD)
+                features = model.frontend.spk2info.pop(HEARD)
+                on_host = {name: tensor.cpu() for name, tensor in features.items()}
         except (AssertionError, OSError, ValueError) as error:
             raise PromptAudioInvalidError(
-                f"The model refuses {prompt.audio}: {type(error).__name__}: {error}"
+                f"The model refuses the clip: {type(error).__name__}: {error}"
             ) from error
+        return Timbre(on_host, prompt.language, has_transcript=bool(prompt.text))
 
     def _outcome(self, segment: Segment, manner: Manner) -> Samples | SynthesisError:
         try:
@@ -274,6 +272,6 @@ def control_tokens(special: Mapping[str, Any]) -> list[str]:
     return [token for tokens in lists for token in tokens]
 
 
-def main_tag(language: str) -> str:
+def base(language: str) -> str:
     """A tag without its region."""
     return language.split("-")[0].lower()

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
@@ -46,8 +46,11 @@ class RemoteEngine:
     """Drives the engine ``name`` in a process of the interpreter ``python``.
 
     That process, and all it starts, is there from ``load`` to ``unload``, and never longer than
-    this one.
+    this one. ``enrol`` and ``forget`` are there once an engine is loaded that clones voices.
     """
+
+    enrol: Callable[[str, Prompt], None]
+    forget: Callable[[str], None]
 
     def __init__(self, name: str, python: Path) -> None:
         self._name = name
@@ -74,7 +77,9 @@ class RemoteEngine:
             self._process.end()
             self._process = None
             raise
-        return Capabilities.from_record(result)
+        if result["clones"]:
+            self.enrol, self.forget = self._enrol, self._forget
+        return Capabilities.from_record(result["capabilities"])
 
     def synthesize(
         self, batch: Sequence[Segment], voice: str, options: SynthesisOptions
@@ -95,16 +100,10 @@ class RemoteEngine:
         except (KeyError, TypeError, ValueError) as error:
             raise process.lost("gave results that can't be understood") from error
 
-    def enrol(self, voice: str, prompt: Prompt) -> None:
-        """Have a voice made of a prompt there.
+    def _enrol(self, voice: str, prompt: Prompt) -> None:
+        self._at_work().ask("enrol", voice=voice, prompt=record(prompt))
 
-        Raises ``UnsupportedFeatureError`` where the engine does not clone.
-        """
-        told = {**record(prompt), "audio": str(prompt.audio)}
-        self._at_work().ask("enrol", voice=voice, prompt=told)
-
-    def forget(self, voice: str) -> None:
-        """Have what was made of a voice given back."""
+    def _forget(self, voice: str) -> None:
         self._at_work().ask("forget", voice=voice)
 
     def after_batch(self) -> None:
@@ -146,7 +145,7 @@ class EngineProcess:
     def __init__(self, python: Path) -> None:
         self.memory: Mapping[str, Any] = {}
         """What the engine says of device memory."""
-        self._has_spoken = False
+        self._knows_texts = False
         self._end, theirs = socket.socketpair()
         trace = os.dup(2)
         try:
@@ -190,7 +189,7 @@ class EngineProcess:
 
         Raises what the engine raised there, and ``EngineLostError``.
         """
-        self._has_spoken |= call == "synthesize"
+        self._knows_texts |= call in ("synthesize", "enrol")
         try:
             self._wire.send({"call": call, **arguments})
         except OSError as error:
@@ -245,18 +244,18 @@ class EngineProcess:
         return f"ended with status {status}"
 
     def _pass_on(self) -> None:
-        """Write to the log what the process prints; once it speaks, a user's text may be in it."""
+        """Write to the log what the process prints; once it knows texts, they may be in it."""
         printed: IO[bytes] | None = self._keeper.stdout
         assert printed is not None
         with printed:
             for line in iter(lambda: printed.readline(LONGEST_LINE), b""):
-                level = logging.DEBUG if self._has_spoken else logging.INFO
+                level = logging.DEBUG if self._knows_texts else logging.INFO
                 text = line.decode("utf-8", "replace").rstrip()
                 logger.log(level, "engine process %d: %s", self._keeper.pid, text)
 
 
 def record(one: Segment | SynthesisOptions | Prompt) -> dict[str, Any]:
-    """What the engine is given, by the names of its fields."""
+    """A segment, options or a prompt, by the names of their fields."""
     return {name.name: getattr(one, name.name) for name in fields(one)}
 
 

@@ -24,7 +24,6 @@ from voicemill.errors import (
     InvalidAudioError,
     SettingsError,
     SynthesisError,
-    UnsupportedFeatureError,
     VoicemillError,
 )
 from worker.engines import load_engine
@@ -100,12 +99,20 @@ class Host:
             raise RuntimeError("No engine was loaded.")
         return self._engine
 
+    @property
+    def cloner(self) -> ClonesVoices:
+        """The same, where it clones voices."""
+        if not isinstance(self.engine, ClonesVoices):
+            raise TypeError("The engine clones no voices.")
+        return self.engine
+
     def load(self, call: Mapping[str, Any]) -> Answer:
-        """Find the engine in this Python and load it; gives its capabilities."""
+        """Find the engine in this Python and load it; gives what it is able to do."""
         engine = find_engine(call["engine"])
-        capabilities = engine.load(call["options"])
+        able = engine.load(call["options"])
         self._engine = engine
-        return capabilities.to_record(), []
+        clones = isinstance(engine, ClonesVoices)
+        return {"capabilities": able.to_record(), "clones": clones}, []
 
     def synthesize(self, call: Mapping[str, Any]) -> Answer:
         """Speak segments; gives for each the number of its samples, or its error."""
@@ -118,17 +125,14 @@ class Host:
         )
 
     def enrol(self, call: Mapping[str, Any]) -> Answer:
-        """Make a voice of a prompt."""
-        if not isinstance(self.engine, ClonesVoices):
-            raise UnsupportedFeatureError("The engine can't speak in enrolled voices.")
-        prompt = call["prompt"]
-        self.engine.enrol(call["voice"], Prompt(**{**prompt, "audio": Path(prompt["audio"])}))
+        """Have the engine take a voice in; its clip is read here, by its path."""
+        audio, text, language = (call["prompt"][name] for name in ("audio", "text", "language"))
+        self.cloner.enrol(call["voice"], Prompt(Path(audio), text, language))
         return None, []
 
     def forget(self, call: Mapping[str, Any]) -> Answer:
-        """Give back what was made of a voice."""
-        if isinstance(self.engine, ClonesVoices):
-            self.engine.forget(call["voice"])
+        """Have the engine forget a voice."""
+        self.cloner.forget(call["voice"])
         return None, []
 
     def after_batch(self, _call: Mapping[str, Any]) -> Answer:
@@ -143,7 +147,7 @@ class Host:
         return None, []
 
     def memory(self) -> dict[str, Any]:
-        """Device memory as the engine tells it."""
+        """Device memory as the engine tells it while it is loaded."""
         engine = self._engine
         failures = engine.memory_failures() if isinstance(engine, SparesMemory) else 0
         cached = engine.cached_memory() if isinstance(engine, CachesDeviceMemory) else None

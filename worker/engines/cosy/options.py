@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -40,7 +41,6 @@ UPSTREAM = "https://github.com/FunAudioLLM/CosyVoice"
 KNOWN_COMMIT = "ace7c47"
 MODELS = {3: "FunAudioLLM/Fun-CosyVoice3-0.5B-2512", 2: "FunAudioLLM/CosyVoice2-0.5B"}
 """Their names where upstream publishes them, by version."""
-BUILD = "python -m worker.engines.cosy.build --checkout {checkout} --model-dir {model_dir} --{what}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,8 @@ class CosyVoiceOptions:
 
     def build(self, what: str) -> str:
         """The command that builds an artefact."""
-        return BUILD.format(checkout=self.checkout, model_dir=self.model_dir, what=what)
+        where = f"--checkout {self.checkout} --model-dir {self.model_dir}"
+        return f"{sys.executable} -m worker.engines.cosy.build {where} --{what}"
 
     def model_revision(self) -> str:
         """A short name that changes with the configuration, the size of the weights, the flags."""

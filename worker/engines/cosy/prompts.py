@@ -13,6 +13,7 @@ import soundfile  # type: ignore[import-untyped]
 
 from voicemill.errors import PromptAudioInvalidError, SettingsError
 from voicemill.voices import Voice
+from worker.engines.base import Prompt
 
 LANGUAGES = {
     3: ("zh", "en", "ja", "ko", "de", "es", "fr", "it", "ru"),
@@ -23,68 +24,63 @@ OWN_LANGUAGES = ("yue",)
 """Spoken by a clip, and no language that another voice can be asked for."""
 SHORTEST_SECONDS, LONGEST_SECONDS = 1.0, 30.0
 LOWEST_RATE_HZ = 16_000
-BY_FOLDER = (
-    "Or put its clip of 5 to 10 s and what is said in it into {folder}: "
-    "cp CLIP.wav {folder}/NAME.wav && printf '%s' 'WHAT IS SAID' > {folder}/NAME.txt"
-    " — then recycle the workers."
-)
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
-    """A clip that a voice is cloned from."""
+class FolderVoice:
+    """A voice that lies in the folder."""
 
     name: str
-    audio: Path
+    prompt: Prompt
+    """Where its text is empty, the voice has the timbre of the clip only."""
     sha256: str
     """Of the clip."""
-    text: str | None
-    """What is said in it; without it a voice has its timbre only."""
-    language: str
     description: str = ""
     licence: str | None = None
 
     def voice(self, version: int) -> Voice:
         """What is declared of it: its own language, and all the others, spoken with its timbre."""
-        languages = tuple(dict.fromkeys((self.language, *LANGUAGES[version])))
+        languages = tuple(dict.fromkeys((self.prompt.language, *LANGUAGES[version])))
         return Voice(self.name, languages, self.description, self.licence)
 
     def check(self) -> None:
         """Raise ``PromptAudioInvalidError`` unless the model can take the clip."""
+        audio = self.prompt.audio
         try:
-            clip = soundfile.info(str(self.audio))
+            clip = soundfile.info(str(audio))
         except (OSError, soundfile.SoundFileError) as error:
-            raise PromptAudioInvalidError(f"{self.audio} can't be decoded: {error}") from error
+            raise PromptAudioInvalidError(f"{audio} can't be decoded: {error}") from error
         seconds = clip.frames / clip.samplerate
         if not SHORTEST_SECONDS <= seconds <= LONGEST_SECONDS:
             raise PromptAudioInvalidError(
-                f"{self.audio} lasts {seconds:.1f} s; give {SHORTEST_SECONDS:g} to "
+                f"{audio} lasts {seconds:.1f} s; give {SHORTEST_SECONDS:g} to "
                 f"{LONGEST_SECONDS:g} s, best 5 to 10."
             )
         if clip.samplerate < LOWEST_RATE_HZ:
             raise PromptAudioInvalidError(
-                f"{self.audio} has a rate of {clip.samplerate} Hz; give {LOWEST_RATE_HZ} or more."
+                f"{audio} has a rate of {clip.samplerate} Hz; give {LOWEST_RATE_HZ} or more."
             )
 
     def refuse_changed(self) -> None:
         """Raise ``PromptAudioInvalidError`` unless the clip is the one that was declared."""
-        if not self.audio.is_file() or sha256_of(self.audio) != self.sha256:
+        audio = self.prompt.audio
+        if not audio.is_file() or sha256_of(audio) != self.sha256:
             raise PromptAudioInvalidError(
-                f"{self.audio} is not as it was when the worker started; recycle the workers."
+                f"{audio} is not as it was when the worker started; recycle the workers."
             )
 
 
-def read_folder(folder: Path | None, language: str, version: int) -> tuple[Prompt, ...]:
+def read_folder(folder: Path | None, language: str, version: int) -> tuple[FolderVoice, ...]:
     """The voices of a folder by name; raises ``SettingsError`` with all that is wrong with them."""
     if folder is None:
         return ()
-    found: list[Prompt] = []
+    found: list[FolderVoice] = []
     wrong: list[str] = []
     for audio in sorted(folder.glob("*.wav")):
         try:
-            prompt = read(audio, language, version)
-            prompt.check()
-            found.append(prompt)
+            voice = read(audio, language, version)
+            voice.check()
+            found.append(voice)
         except (ValueError, PromptAudioInvalidError) as error:
             wrong.append(str(error))
     wrong += strays(folder)
@@ -96,7 +92,7 @@ def read_folder(folder: Path | None, language: str, version: int) -> tuple[Promp
     return tuple(found)
 
 
-def read(audio: Path, language: str, version: int) -> Prompt:
+def read(audio: Path, language: str, version: int) -> FolderVoice:
     """The voice of one clip, by ``NAME.json`` or ``NAME.txt``; raises ``ValueError``."""
     about: dict[str, Any] = {}
     if (described := audio.with_suffix(".json")).is_file():
@@ -115,12 +111,10 @@ def read(audio: Path, language: str, version: int) -> Prompt:
     if spoken.split("-")[0].lower() not in (*LANGUAGES[version], *OWN_LANGUAGES):
         names = ", ".join((*LANGUAGES[version], *OWN_LANGUAGES))
         raise ValueError(f"{audio} is of the language {spoken!r}, which is none of {names}")
-    return Prompt(
+    return FolderVoice(
         name=audio.stem,
-        audio=audio,
+        prompt=Prompt(audio, " ".join(about.get("text", "").split()), spoken),
         sha256=sha256_of(audio),
-        text=" ".join(about.get("text", "").split()) or None,
-        language=spoken,
         description=about.get("description", ""),
         licence=about.get("licence"),
     )
@@ -133,9 +127,9 @@ def strays(folder: Path) -> Iterator[str]:
             yield f"{path} has no clip beside it; add {path.stem}.wav"
 
 
-def digest(prompts: Sequence[Prompt]) -> str:
+def digest(voices: Sequence[FolderVoice]) -> str:
     """A short name that changes when any of these voices would sound different."""
-    named = [(one.name, one.sha256, one.text, one.language) for one in prompts]
+    named = [(one.name, one.sha256, one.prompt.text or None, one.prompt.language) for one in voices]
     return hashlib.sha256(json.dumps(named).encode()).hexdigest()[:8]
 
 
