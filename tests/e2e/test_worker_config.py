@@ -33,6 +33,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory, valkey: Valkey) -> Iterator
 
 EXPECTED = {
     "accept_content": ["json"],
+    "broker_channel_error_retry": True,
     "broker_connection_max_retries": None,
     "broker_connection_retry_on_startup": True,
     "enable_utc": True,
