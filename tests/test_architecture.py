@@ -16,6 +16,7 @@ BASE = (
     "errors",
     "settings",
     "jobs",
+    "limits",
     "fairness",
     "tenants",
     "voices",

@@ -45,6 +45,8 @@ KINDS = {
     "disk_free_bytes": "gauge",
     "gpu_memory_bytes": "gauge",
     "child_rss_bytes": "gauge",
+    "sessions_open": "gauge",
+    "sessions_total": "counter",
     "http_request_seconds": "histogram",
     "build_info": "gauge",
 }
