@@ -1,8 +1,8 @@
 """What calls of the engine take of memory: foretold by what earlier ones took, and watched.
 
-What a call takes is what the process has at its peak beyond what it had at rest, which is when its
-task began. A call that takes more than the one before it may leave a cache behind, so only those
-that are no smaller than any before them since then tell something.
+A call is judged by what the process has at its peak beyond what it had before that very call: what
+earlier ones have left behind is not its fault. What they left may well be a cache in which it finds
+what it needs, so only the first call of each task tells what others will take.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from voicemill.limits import Limits
 from worker.peaks import PeakWatch
 
 LEAST_CALLS = 3
-"""Calls that must have been watched before anything is foretold."""
+"""First calls of tasks that must have been watched before anything is foretold."""
 
 
 class Quota:
@@ -26,8 +26,7 @@ class Quota:
     def __init__(self, look: Callable[[], int]) -> None:
         self._look = look
         self._most_bytes: int | None = None
-        self._at_rest = 0
-        self._largest = 0
+        self._is_at_rest = False
         self._calls = 0
         self._seen = Observations()
         self.was_exceeded = False
@@ -37,8 +36,7 @@ class Quota:
         """A task with these limits begins; nothing runs now. Without a quota nothing is watched."""
         most = limits.max_memory_mb
         self._most_bytes = None if most is None else most * MEBIBYTE
-        if most is not None:
-            self._rest()
+        self._is_at_rest = True
 
     def foretold(self, characters: int) -> int | None:
         """Bytes that a call of so many characters will take; nothing where too little is known."""
@@ -73,27 +71,19 @@ class Quota:
         if self._most_bytes is None:
             yield
             return
+        is_at_rest, self._is_at_rest = self._is_at_rest, False
+        before, characters = self._look(), sum(lengths)
         with PeakWatch(self._look) as peak:
             yield
-        characters, took = sum(lengths), max(0, peak.bytes - self._at_rest)
-        self._learn(characters, took)
+        took = max(0, peak.bytes - before)
+        if is_at_rest:
+            self._calls += 1
+            self._seen = self._seen.and_one(characters, took)
         if took <= self._most_bytes:
             return
         self.was_exceeded = True
-        # What this call left behind is not the fault of the next one.
-        self._rest()
         if len(lengths) == 1:
             raise exceeded("took", characters, took, self._most_bytes)
-
-    def _rest(self) -> None:
-        self._at_rest, self._largest = self._look(), 0
-
-    def _learn(self, characters: int, took: int) -> None:
-        if characters < self._largest:
-            return
-        self._largest = characters
-        self._calls += 1
-        self._seen = self._seen.and_one(characters, took)
 
 
 def exceeded(verb: str, characters: int, taken: int, most_bytes: int) -> MemoryQuotaExceededError:
