@@ -16,7 +16,7 @@ TEXTS = [f"Line {n}." for n in range(4)]
 
 
 def codes(items: list[Item]) -> set[tuple[ItemStatus, str | None, int]]:
-    return {(item.status, item.error and item.error.code, item.attempts) for item in items}
+    return {(one.status, one.error.code if one.error else None, one.attempts) for one in items}
 
 
 @pytest.mark.full

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
+import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -19,7 +21,7 @@ from voicemill.limits import Limits
 from voicemill.store import Store
 from voicemill.tenants import Tenant, new_api_key
 from voicemill.workers import SessionCounts
-from worker import audio, memory
+from worker import audio
 from worker.engines.tone import seconds as tone_seconds
 from worker.sessions import Session, Sessions, seed_of
 
@@ -143,10 +145,10 @@ def test_a_store_that_fails_in_the_middle_leaves_no_session_open(bench: Bench) -
     bench.submit(TEXT)
     task = bench.start()
 
-    def fail(*_: Any) -> None:
+    def fail(*_: Any) -> Any:
         raise RuntimeError("The store has a fault.")
 
-    bench.synthesizer._reuse.spoken = fail  # type: ignore[method-assign]
+    bench.synthesizer._reuse.spoken = fail  # type: ignore[method-assign, assignment]
     with suppress(RuntimeError):
         bench.synthesizer.run(task)
     assert bench.synthesizer.sessions.counts == SessionCounts(1, 1)
@@ -157,10 +159,15 @@ def test_memory_and_folders_are_as_before_after_many_items(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     bench.job(*[LONG] * 2, reuse=False)
-    before = memory.resident_bytes()
-    bench.job(*[LONG] * 10, job="job_2", reuse=False)
-    audio_bytes = 10 * tone_seconds(LONG) * 24000 * 4
-    assert memory.resident_bytes() - before < audio_bytes / 4
+    tracemalloc.start()
+    try:
+        bench.job(*[LONG] * 10, job="job_2", reuse=False)
+        gc.collect()
+        kept, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak > tone_seconds(LONG) * 24000 * 4, "the audio of one item, at least"
+    assert kept < peak / 10
     assert bench.synthesizer.sessions.counts == SessionCounts(12, 12)
     assert [one.name for one in tmp_path.iterdir()] == ["out"]
 
