@@ -219,6 +219,7 @@ class GreedyEngine(CountingEngine):
 
     def synthesize(self, batch: Any, voice: str, options: SynthesisOptions) -> list[Samples | Any]:
         self.calls.append(len(batch))
+        self._looked_at.clear()
         self.held = sum(len(segment.text) for segment in batch) * MEBIBYTE
         spoken = super().synthesize(batch, voice, options)
         self.held = 0
