@@ -226,6 +226,10 @@ def test_a_model_of_the_hub_is_taken_from_the_cache_and_from_nowhere_else(
     assert refused.startswith("VOICEMILL_ENGINE_OPTIONS: model_path='ann/absent' can't be used")
 
 
+# torch warns of what it uses itself.
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"
+)
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_compiled_vocoder_sounds_the_same(folder: Path) -> None:
