@@ -14,9 +14,18 @@ from voicemill.workers import (
     ChildState,
     ProcessRecord,
     RecycleRecord,
+    SessionCounts,
     WorkerRecord,
     child_id,
 )
+
+
+class SessionsBody(TypedDict):
+    """Sessions of a child: each attempt at an item has one while the engine works on it."""
+
+    open: int
+    opened: int
+    destroyed: int
 
 
 class ChildBody(TypedDict):
@@ -43,6 +52,7 @@ class ChildBody(TypedDict):
     """Of the limit it is nearest to: 1 is reached."""
     over_by_nature: list[str]
     """Limits that are not obeyed because a fresh child passes them already."""
+    sessions: SessionsBody
 
 
 class RecycleBody(TypedDict):
@@ -166,4 +176,10 @@ def child_body(
         "next_reason": child.next_reason if child else None,
         "nearness": child.nearness if child else 0.0,
         "over_by_nature": child.over_by_nature if child else [],
+        "sessions": sessions_body(child.sessions if child else SessionCounts()),
     }
+
+
+def sessions_body(counts: SessionCounts) -> SessionsBody:
+    """How many sessions there are and were."""
+    return {"open": counts.open, "opened": counts.opened, "destroyed": counts.destroyed}

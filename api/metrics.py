@@ -94,6 +94,12 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "voicemill_child_rss_bytes": Family(
         GaugeMetricFamily, "Host memory of a child.", ("node", "pid")
     ),
+    "voicemill_sessions_open": Family(
+        GaugeMetricFamily, "Items that a child's engine works on.", ("node", "pid")
+    ),
+    "voicemill_sessions_total": Family(
+        CounterMetricFamily, "Sessions of items that were opened, and destroyed.", ("event",)
+    ),
     "voicemill_gpu_memory_bytes": Family(
         GaugeMetricFamily, "GPU memory, by device.", ("device", "kind")
     ),
@@ -150,6 +156,8 @@ def gauges(snapshot: Snapshot, costs: Mapping[str, CostModel]) -> Iterator[Sampl
     for child in snapshot.children:
         labels = {"node": str(child["node"]), "pid": str(child["pid"])}
         yield "voicemill_child_rss_bytes", labels, child["rss_bytes"]
+        sessions = child["sessions"]
+        yield "voicemill_sessions_open", labels, sessions["opened"] - sessions["destroyed"]
         if child.get("real_time_factor") is not None:
             yield "voicemill_real_time_factor", labels, child["real_time_factor"]
     yield from gpu_samples(snapshot.children)

@@ -198,6 +198,19 @@ class JobDefaults(Delivery):
     max_failures: MostFailures | None = Field(
         None, description="One failed item more, by number or share, stops the job."
     )
+    max_output_seconds: float | None = Field(
+        None, ge=0.1, le=DAY, description="Audio that one input may give; a longer one fails."
+    )
+    max_item_seconds: float | None = Field(
+        None, ge=0.1, le=DAY, description="Device time that one input may take, or else fails."
+    )
+    max_memory_mb: int | None = Field(
+        None,
+        ge=1,
+        le=2**20,
+        description="MiB of memory that a call of the model may take for an input: GPU memory "
+        "where it has some. What needs more is spoken in smaller batches, or fails.",
+    )
     concatenate: bool = Field(
         False,
         description="Join the audio of all items that succeed, in their order, to one file; they "

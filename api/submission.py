@@ -31,6 +31,7 @@ from voicemill.errors import (
 )
 from voicemill.fairness import JobClass, Standing, default_class
 from voicemill.jobs import ItemInput, JobRules, check_custom_id, default_custom_id
+from voicemill.limits import Limits
 from voicemill.settings import Settings
 from voicemill.text import check_text
 from voicemill.voices import Capabilities
@@ -270,6 +271,7 @@ def rules_of(job: JobDefaults, count: int, retention_seconds: float | None) -> J
         0 if job.on_item_error == "stop" else most,
         retention_seconds if kept is None else kept.seconds,
         job.concatenate_silence_ms if job.concatenate else None,
+        Limits(job.max_output_seconds, job.max_item_seconds, job.max_memory_mb),
     )
 
 

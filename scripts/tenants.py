@@ -27,7 +27,8 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from voicemill.errors import SettingsError, StoreRefusedError, StoreUnavailableError
-from voicemill.settings import Settings
+from voicemill.limits import Limits
+from voicemill.settings import Settings, parse_seconds
 from voicemill.store import Store
 from voicemill.tenants import TENANT_ID, Tenant, TenantRecord, new_api_key
 
@@ -61,6 +62,13 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--weight", type=weight, default=1.0, help="its share, relative to others")
     for cap in ("running-items", "queued-items", "queued-characters"):
         made.add_argument(f"--max-{cap}", type=count, metavar="N", help="at once (default: any)")
+    made.add_argument(
+        "--max-output-seconds", type=seconds, metavar="S", help="audio of an item (default: any)"
+    )
+    made.add_argument("--max-item-seconds", type=seconds, metavar="S", help="device time of one")
+    made.add_argument(
+        "--max-memory-mb", type=count, metavar="N", help="memory (MiB) that a call for one takes"
+    )
     made.set_defaults(run=create)
     commands.add_parser("list", help="every tenant and what it has").set_defaults(run=show)
     gone = commands.add_parser("revoke", help="take its key from a tenant; its jobs go on")
@@ -78,6 +86,7 @@ def create(store: Store, arguments: argparse.Namespace) -> int:
         arguments.max_running_items,
         arguments.max_queued_items,
         arguments.max_queued_characters,
+        Limits(arguments.max_output_seconds, arguments.max_item_seconds, arguments.max_memory_mb),
     )
     if not store.create_tenant(tenant, api_key):
         return complain(f"The tenant {tenant.id} has a key; revoke it first.", REFUSED)
@@ -87,7 +96,7 @@ def create(store: Store, arguments: argparse.Namespace) -> int:
 
 def show(store: Store, arguments: argparse.Namespace) -> int:
     """Print the tenants as a table."""
-    head = ("tenant", "key", "weight", "running", "queued", "characters")
+    head = ("tenant", "key", "weight", "running", "queued", "characters", "an item may take")
     rows = [head, *(row_of(record) for record in store.tenants())]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -105,7 +114,8 @@ def row_of(record: TenantRecord) -> tuple[str, ...]:
         (use.queued_characters, tenant.max_queued_characters),
     )
     shares = (f"{has}" if most is None else f"{has}/{most}" for has, most in pairs)
-    return (tenant.id, "yes" if record.has_key else "no", f"{tenant.weight:g}", *shares)
+    key, limits = "yes" if record.has_key else "no", str(tenant.limits) or "any"
+    return (tenant.id, key, f"{tenant.weight:g}", *shares, limits)
 
 
 def revoke(store: Store, arguments: argparse.Namespace) -> int:
@@ -139,6 +149,14 @@ def count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: give a whole number of 1 or more")
     return int(text)
+
+
+def seconds(text: str) -> float:
+    """A time that a setting may have, too."""
+    try:
+        return parse_seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: give {error}") from error
 
 
 def complain(message: str, code: int) -> int:

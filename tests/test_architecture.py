@@ -17,6 +17,7 @@ BASE = (
     "settings",
     "formats",
     "jobs",
+    "limits",
     "fairness",
     "tenants",
     "voices",

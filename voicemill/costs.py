@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 DECAY = 0.99
 """Weight an observation keeps with each later one: about the last hundred count."""
@@ -34,6 +34,11 @@ class Observations:
     y: float = 0.0
     xx: float = 0.0
     xy: float = 0.0
+
+    def and_one(self, x: float, y: float) -> Observations:
+        """These with one more."""
+        sums = zip(astuple(self), (1.0, x, y, x * x, x * y), strict=True)
+        return Observations(*(DECAY * old + new for old, new in sums))
 
     def fit(self) -> CostModel:
         """Least squares with neither term below zero."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from voicemill.errors import InvalidCustomIdError, VoicemillError
 from voicemill.fairness import Standing
+from voicemill.limits import Limits
 from voicemill.options import OptionValue
 
 SCHEMA = 1
@@ -245,7 +246,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class JobRules:
-    """When a job ends before all of its items have, and what is made and kept of it then."""
+    """What a job and its items may take, and what is made and kept of it at its end."""
 
     deadline_seconds: float | None = None
     """Time it has from when it was made live."""
@@ -255,6 +256,8 @@ class JobRules:
     """Seconds that audio and texts are kept after its end; for ever where nothing is said."""
     concatenate_silence_ms: int | None = None
     """Silence between items in one file of their audio; no such file where nothing is said."""
+    limits: Limits = field(default_factory=Limits)
+    """What one item may take; those of its tenant and of the settings count beside."""
 
 
 @dataclass(frozen=True, slots=True)

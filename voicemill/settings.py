@@ -356,6 +356,18 @@ class Settings:
         parse_optional_seconds,
         "Pause before a failed item is tried again; four times as long each time; or off.",
     )
+    max_output_seconds: float | None = setting(
+        "off", parse_optional_seconds, "Audio that an item may have; a longer one fails; or off."
+    )
+    max_item_seconds: float | None = setting(
+        "off", parse_optional_seconds, "Device time that an item may take, or else fails; or off."
+    )
+    max_memory_mb: int = setting(
+        "off",
+        parse_megabytes,
+        "Memory (MiB) that a call of the engine may take for an item: GPU memory where the child "
+        "has some, else the host's; or off.",
+    )
     lease_seconds: float = setting(
         "60", parse_lease, "A worker not heard of for this long has lost its items to others."
     )

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
+
+from voicemill.limits import Limits
 
 DEFAULT_TENANT: Final = "default"
 """Owner of every job while no api key is required."""
@@ -27,6 +29,8 @@ class Tenant:
     max_running_items: int | None = None
     max_queued_items: int | None = None
     max_queued_characters: int | None = None
+    limits: Limits = field(default_factory=Limits)
+    """What one item may take; a job may say less."""
 
 
 @dataclass(frozen=True, slots=True)

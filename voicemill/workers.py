@@ -11,6 +11,25 @@ ChildState = Literal["loading", "ready", "busy", "draining", "leaving"]
 
 
 @dataclass(frozen=True, slots=True)
+class SessionCounts:
+    """How many sessions of attempts a child has opened, and destroyed."""
+
+    opened: int = 0
+    destroyed: int = 0
+
+    @property
+    def open(self) -> int:
+        """How many there are now: none while the child does nothing."""
+        return self.opened - self.destroyed
+
+    def __add__(self, more: SessionCounts) -> SessionCounts:
+        return SessionCounts(self.opened + more.opened, self.destroyed + more.destroyed)
+
+    def __sub__(self, less: SessionCounts) -> SessionCounts:
+        return SessionCounts(self.opened - less.opened, self.destroyed - less.destroyed)
+
+
+@dataclass(frozen=True, slots=True)
 class ChildRecord:
     """What a child says of itself with each heartbeat."""
 
@@ -42,6 +61,8 @@ class ChildRecord:
     trouble_detail: str | None = None
     takes_work: bool = True
     """As its last beat said."""
+    sessions: SessionCounts = field(default_factory=SessionCounts)
+    """Since it was ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +146,8 @@ def child_id(node: str, parent_pid: int, pid: int) -> str:
 
 def child_from_record(record: dict[str, Any]) -> ChildRecord:
     """Read back what ``dataclasses.asdict`` made; fields of a later version are left alone."""
-    return ChildRecord(**known_fields(ChildRecord, record))
+    sessions = SessionCounts(**known_fields(SessionCounts, record.get("sessions", {})))
+    return ChildRecord(**{**known_fields(ChildRecord, record), "sessions": sessions})
 
 
 def worker_from_record(record: dict[str, Any]) -> WorkerRecord:

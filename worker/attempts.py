@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +12,7 @@ from typing import Any, ParamSpec
 from voicemill.errors import OutOfMemoryError, SynthesisError, VoicemillError
 from voicemill.jobs import Item, ItemAudio, ItemError, ItemInput
 from worker.engines.base import Samples, Segment, SynthesisOptions
+from worker.sessions import Session
 
 logger = logging.getLogger(__name__)
 
@@ -26,10 +26,10 @@ class Attempt:
     item: ItemInput
     number: int
     """From 1, over all runs of its job; files are named by it."""
+    session: Session
+    """Destroyed once the engine has done its part."""
     shrink: int = 1
     """How many times shorter than usual its segments are, after it ran out of memory."""
-    draws: int = 0
-    """Attempts before this one that failed as it spoke: each gives the next one other seeds."""
     shared: ItemAudio | None = None
     """Audio of an identical item, under this one's own name; nothing is spoken then."""
     pause: float | None = None
@@ -99,18 +99,6 @@ def failure_of(
 def options_of(item: ItemInput) -> SynthesisOptions:
     """How an item is to be spoken."""
     return SynthesisOptions(item.language, item.speed, item.instructions, item.options)
-
-
-def seed_of(seed: int | None, position: int, draws: int) -> int | None:
-    """The seed of a segment: the item's own for its first one, others that follow from it after.
-
-    An item that has none is free, until its speech failed: an engine that is free may draw the same
-    again.
-    """
-    if (seed is None or position == 0) and draws == 0:
-        return seed
-    named = f"{seed or 0}/{position}/{draws}"
-    return int.from_bytes(hashlib.sha256(named.encode()).digest()[:4], "big")
 
 
 def sounding(item: ItemInput) -> tuple[str, str | None, SynthesisOptions]:

@@ -74,6 +74,14 @@ def join(pieces: Sequence[Samples], sample_rate: int, gap_seconds: float = GAP_S
     return np.concatenate(parts) if parts else gap[:0]
 
 
+def joined_seconds(
+    pieces: Sequence[Samples], sample_rate: int, gap_seconds: float = GAP_SECONDS
+) -> float:
+    """How long they are once they are joined."""
+    gaps = max(0, len(pieces) - 1) * round(gap_seconds * sample_rate)
+    return (sum(len(piece) for piece in pieces) + gaps) / sample_rate
+
+
 def faded(samples: Samples, sample_rate: int) -> Samples:
     """A copy that starts and ends at zero, by half a cosine of 5 ms."""
     faded = samples.astype(np.float32)

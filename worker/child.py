@@ -159,6 +159,7 @@ class Child:
             requested=self._orders.recycles > self._orders_at_start.recycles,
             model_is_wanted=self._orders.model_revision
             in (None, self._capabilities.model_revision),
+            took_too_much=self._synthesizer.took_too_much,
         )
         if not self._is_policy_adopted:
             self._adopt(self._policy.with_celery(**celery_limits), now)
@@ -299,9 +300,15 @@ class Child:
     def _beat_once(self) -> Orders:
         trouble = self._storage.look()
         takes_work = not (self._leaving.is_set() or self._orders.drain or trouble)
-        self._orders = self._store.beat_child(
-            self._record(), self.settings.lease_seconds, takes_work=takes_work
-        )
+        sessions = self._synthesizer.sessions
+        news = sessions.take_news()
+        try:
+            self._orders = self._store.beat_child(
+                self._record(), self.settings.lease_seconds, takes_work=takes_work, news=news
+            )
+        except (StoreUnavailableError, StoreRefusedError):
+            sessions.return_news(news)
+            raise
         self._synthesizer.voices.heed(self._orders.voice_deletions)
         return self._orders
 
@@ -330,6 +337,7 @@ class Child:
             over_by_nature=[str(one) for one in self._over_by_nature],
             trouble=trouble.code if trouble else None,
             trouble_detail=trouble.message if trouble else None,
+            sessions=self._synthesizer.sessions.counts,
         )
 
 

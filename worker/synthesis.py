@@ -6,29 +6,37 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from voicemill.enrolment import EnrolledVoice
 from voicemill.errors import (
     EnginePoisonedError,
+    MemoryQuotaExceededError,
     NoSpeakableTextError,
     OutOfMemoryError,
+    OutputTooLongError,
     SynthesisError,
     VoicemillError,
     VoiceNotFoundError,
 )
-from voicemill.jobs import ItemInput
+from voicemill.jobs import ItemAudio, ItemInput
+from voicemill.limits import Limits
 from voicemill.settings import Settings
 from voicemill.storage import Storage
 from voicemill.store import Spoken, StartedTask, Store
 from voicemill.voices import Capabilities
 from worker import audio, segments
-from worker.attempts import Attempt, Outcome, failure_of, groups, options_of, seed_of
+from worker.attempts import Attempt, Outcome, failure_of, groups, options_of
 from worker.engines.base import Engine, Samples, Segment
 from worker.lease import LeaseKeeper
 from worker.patience import patiently
 from worker.publishing import Publisher
+from worker.quota import Quota
 from worker.reuse import Reuse, failure_for, pause_for
+from worker.sessions import Sessions
 from worker.vitals import Vitals
 from worker.voices import EngineVoices
 
@@ -61,14 +69,26 @@ class Synthesizer:
         self._publisher = Publisher(store, capabilities, settings, storage, self._reuse)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="writer")
         self._waiting = threading.BoundedSemaphore(WRITES_AHEAD)
+        self._quota = Quota(vitals.used_bytes)
+        self._limits = Limits(
+            settings.max_output_seconds, settings.max_item_seconds, settings.max_memory_mb or None
+        )
+        self.sessions = Sessions()
         self.poisoned = False
         """True once the engine said that this process can't go on."""
+
+    @property
+    def took_too_much(self) -> bool:
+        """Whether a call took more memory than its quota was."""
+        return self._quota.was_exceeded
 
     def run(self, task: StartedTask) -> list[Outcome]:
         """Speak what the task carries; one outcome for each item that was begun.
 
         To close the task is left to the caller.
         """
+        task = replace(task, limits=task.limits.within(self._limits))
+        self._quota.begin(task.limits)
         asked = self._patiently(self._store.inputs, task.job_id, task.indexes)
         endings: list[Future[Outcome]] = []
         with LeaseKeeper(self._store, task, self._settings.lease_seconds) as lease:
@@ -97,25 +117,40 @@ class Synthesizer:
             self._store.start_items, task, indexes, self._settings.lease_seconds
         )
         again = self._again(task.job_id, started)
-        attempts = [
-            Attempt(item, started[item.index], *again.get(item.index, ()))
-            for item in group
-            if item.index in started
-        ]
+        with ExitStack() as sessions:
+            attempts = []
+            for item in group:
+                if item.index in started:
+                    shrink, draws = again.get(item.index, (1, 0))
+                    session = sessions.enter_context(
+                        self.sessions.session(item, task.limits, draws)
+                    )
+                    attempts.append(Attempt(item, started[item.index], session, shrink))
+            if attempts:
+                self._work(task, attempts, lease)
+        return attempts
+
+    def _work(self, task: StartedTask, attempts: Sequence[Attempt], lease: LeaseKeeper) -> None:
         spoken = self._reuse.spoken(task, [attempt.item for attempt in attempts])
-        voice, missing = self._voice_of(task, group[0])
+        voice, missing = self._voice_of(task, attempts[0].item)
         for attempt in attempts:
             like_it = spoken.get(attempt.item.index)
             attempt.error = missing or failure_of(self._prepare, task, attempt, like_it)
         work = [(attempt, segment) for attempt in attempts for segment in attempt.segments]
         is_short_of_memory = any(attempt.shrink > 1 for attempt in attempts)
         size = 1 if is_short_of_memory else self._capabilities.batch_size
-        for start in range(0, len(work), size):
-            if lease.is_over:
-                break
-            sound = [pair for pair in work[start : start + size] if pair[0].error is None]
-            self._speak(task.job_id, sound, voice)
-        return attempts
+        while work and not lease.is_over:
+            count = self._fitting(work, size)
+            self._speak(task.job_id, work[:count], voice)
+            work = [pair for pair in work[count:] if pair[0].error is None]
+
+    def _fitting(self, work: Sequence[tuple[Attempt, Segment]], most: int) -> int:
+        """How many segments the next call has; none where the first one would take too much."""
+        try:
+            return self._quota.fitting([len(segment.text) for _, segment in work], most)
+        except MemoryQuotaExceededError as error:
+            work[0][0].error = error
+            return 0
 
     def _voice_of(
         self, task: StartedTask, item: ItemInput
@@ -143,6 +178,7 @@ class Synthesizer:
             return
         attempt.shared = self._reuse.take(task, item, attempt.number, like_it)
         if attempt.shared is not None:
+            self._check_shared(attempt, attempt.shared)
             return
         for _, refusal in self._capabilities.refusals(item):
             raise refusal
@@ -168,7 +204,14 @@ class Synthesizer:
     def _seed(self, attempt: Attempt, position: int) -> int | None:
         if not self._capabilities.seed:
             return None
-        return seed_of(attempt.item.seed, position, attempt.draws)
+        return attempt.session.seed(position)
+
+    def _check_shared(self, attempt: Attempt, shared: ItemAudio) -> None:
+        try:
+            attempt.session.check(output_seconds=shared.duration_seconds)
+        except OutputTooLongError:
+            Path(shared.audio_path).unlink(missing_ok=True)
+            raise
 
     def _speak(
         self,
@@ -194,6 +237,13 @@ class Synthesizer:
                 attempt.error = attempt.error or result
             else:
                 attempt.pieces.append(result)
+                attempt.error = attempt.error or failure_of(self._check, attempt)
+
+    def _check(self, attempt: Attempt) -> None:
+        attempt.session.check(
+            output_seconds=audio.joined_seconds(attempt.pieces, self._capabilities.sample_rate),
+            device_seconds=attempt.seconds,
+        )
 
     def _call_engine(
         self, batch: Sequence[Segment], item: ItemInput, voice: EnrolledVoice | None
@@ -206,7 +256,8 @@ class Synthesizer:
             nonlocal began
             with self.voices.speaking(item, voice) as name:
                 began = time.perf_counter()
-                results = self._engine.synthesize(batch, name, options_of(item))
+                with self._quota.watched([len(segment.text) for segment in batch]):
+                    results = self._engine.synthesize(batch, name, options_of(item))
                 spoken.extend(map(audio.given, results))
             if len(spoken) != len(batch):
                 raise SynthesisError(

@@ -96,6 +96,12 @@ class Vitals:
         """Since it was ready, by a clock that nobody sets."""
         return time.monotonic() - self._ready_clock
 
+    def used_bytes(self) -> int:
+        """What the process has now of its devices, or else of the host. Not from two threads."""
+        devices = self._look_at_devices().devices
+        own = [one.own_bytes for one in devices if one.own_bytes is not None]
+        return sum(own) if own else memory.resident_bytes()
+
     @property
     def footprint(self) -> Footprint:
         """What a fresh child takes."""
@@ -111,9 +117,17 @@ class Vitals:
         }
 
     def measure(
-        self, *, poisoned: bool = False, requested: bool = False, model_is_wanted: bool = True
+        self,
+        *,
+        poisoned: bool = False,
+        requested: bool = False,
+        model_is_wanted: bool = True,
+        took_too_much: bool = False,
     ) -> Measurements:
-        """Everything the policy asks for; memory is looked at again when its time has come."""
+        """Everything the policy asks for; memory is looked at again when its time has come.
+
+        ``took_too_much``: a call passed its memory quota.
+        """
         self._look()
         return Measurements(
             tasks=self.tally.tasks,
@@ -127,7 +141,7 @@ class Vitals:
             slowdown=self.pace.slowdown,
             errors_in_a_row=self.tally.errors_in_a_row,
             poisoned=poisoned,
-            out_of_memory=self.tally.out_of_memory or self._is_short_of_memory(),
+            out_of_memory=self.tally.out_of_memory or took_too_much or self._is_short_of_memory(),
             requested=requested,
             model_is_wanted=model_is_wanted,
         )

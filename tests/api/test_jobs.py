@@ -17,6 +17,7 @@ from api.submission import Submission
 from tests.api.fleet import Fleet
 from tests.support import TONE, wait_until
 from voicemill.jobs import ItemError
+from voicemill.limits import Limits
 from voicemill.settings import Settings
 from voicemill.store import Store
 
@@ -280,6 +281,15 @@ def test_how_many_items_may_fail_is_a_number_or_a_share(
     assert Submission({"tone": TONE}, settings).read(body)[1].rules.max_failures == most
 
 
+def test_what_an_input_may_take_is_kept_with_the_job(settings: Settings) -> None:
+    limits = {"max_output_seconds": 60, "max_item_seconds": 7.5, "max_memory_mb": 900}
+    body = {"inputs": [{"input": "One."}], **limits}
+
+    head = Submission({"tone": TONE}, settings).read(body)[1]
+
+    assert head.rules.limits == Limits(60.0, 7.5, 900)
+
+
 @pytest.mark.parametrize(("given", "reuse"), [({}, True), ({"reuse": False}, False)])
 def test_a_job_may_have_each_text_spoken(
     store: Store, post: Post, given: dict[str, Any], reuse: bool
@@ -299,6 +309,10 @@ def test_a_job_may_have_each_text_spoken(
         {"max_failures": -1},
         {"max_failures": "101%"},
         {"max_failures": "5"},
+        {"max_output_seconds": 0},
+        {"max_item_seconds": "long"},
+        {"max_memory_mb": 0},
+        {"max_memory_mb": 1.5},
     ],
 )
 def test_a_rule_that_is_none_is_pointed_at(client: FlaskClient, rules: dict[str, Any]) -> None:

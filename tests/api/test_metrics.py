@@ -19,6 +19,7 @@ from voicemill.costs import UNMEASURED
 from voicemill.jobs import ItemError
 from voicemill.settings import Settings
 from voicemill.store import Store
+from voicemill.workers import SessionCounts
 
 Post = Callable[..., dict[str, Any]]
 Labels = frozenset[tuple[str, str]]
@@ -45,6 +46,8 @@ KINDS = {
     "disk_free_bytes": "gauge",
     "gpu_memory_bytes": "gauge",
     "child_rss_bytes": "gauge",
+    "sessions_open": "gauge",
+    "sessions_total": "counter",
     "http_request_seconds": "histogram",
     "build_info": "gauge",
 }
@@ -106,7 +109,7 @@ def test_what_items_came_to_is_counted(client: FlaskClient, post: Post, fleet: F
 
 def test_what_is_true_now_is_measured(client: FlaskClient, post: Post, fleet: Fleet) -> None:
     post("One.", "Two.")
-    fleet.live(rss_bytes=1000)
+    fleet.live(rss_bytes=1000, sessions=SessionCounts(5, 3))
 
     samples = scrape(client)
 
@@ -114,6 +117,7 @@ def test_what_is_true_now_is_measured(client: FlaskClient, post: Post, fleet: Fl
     assert samples["voicemill_slots", labels(engine="tone", state="free")] == 1
     assert samples["voicemill_slots", labels(engine="tone", state="busy")] == 0
     assert samples["voicemill_child_rss_bytes", labels(node="node", pid="42")] == 1000
+    assert samples["voicemill_sessions_open", labels(node="node", pid="42")] == 2
     assert samples["voicemill_disk_free_bytes", labels()] > 0
     assert samples["voicemill_build_info", labels(version=__version__)] == 1
 

@@ -8,7 +8,14 @@ from flask.testing import FlaskClient
 from tests.api.fleet import Fleet
 from voicemill.errors import WorkerLostError
 from voicemill.store import Store
-from voicemill.workers import ChildRecord, ChildState, ProcessRecord, RecycleRecord, WorkerRecord
+from voicemill.workers import (
+    ChildRecord,
+    ChildState,
+    ProcessRecord,
+    RecycleRecord,
+    SessionCounts,
+    WorkerRecord,
+)
 
 NODE = "speech@host"
 CHILD = f"{NODE}:7:42"
@@ -46,6 +53,7 @@ def worker(store: Store) -> WorkerRecord:
         rss_bytes=200,
         rss_baseline_bytes=100,
         gpu={"devices": [DEVICE], "reason": None},
+        sessions=SessionCounts(12, 9),
     )
     store.beat_child(child, 60, takes_work=True)
     return WORKER
@@ -68,6 +76,8 @@ def test_a_worker_tells_of_its_children_and_its_last_recycles(client: FlaskClien
     assert (working["tasks"], working["items"], working["age_seconds"] > 0) == (5, 9, True)
     assert (working["rss_bytes"], working["rss_baseline_bytes"]) == (200, 100)
     assert (working["next_reason"], working["nearness"]) == ("tasks", 0.5)
+    assert working["sessions"] == {"open": 3, "opened": 12, "destroyed": 9}
+    assert loading["sessions"] == {"open": 0, "opened": 0, "destroyed": 0}
     assert (loading["pid"], loading["state"], loading["age_seconds"]) == (43, "loading", None)
 
 

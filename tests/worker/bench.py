@@ -63,7 +63,7 @@ class Bench:
         self.store.publish_engine(capabilities)
         storage = Storage(self.store, self.settings)
         assert storage.look() is None
-        vitals = Vitals(self.settings, self.engine)
+        self.vitals = vitals = Vitals(self.settings, self.engine)
         return Synthesizer(self.store, self.engine, capabilities, self.settings, vitals, storage)
 
     def start(self, child: str = "c1", batch_seconds: float = 100.0) -> StartedTask:

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from tests.support import inputs
 from voicemill.enrolment import EnrolledVoice
-from voicemill.errors import SynthesisError
+from voicemill.errors import StoreRefusedError, SynthesisError
 from voicemill.settings import Settings
 from voicemill.store import Store
+from voicemill.workers import SessionCounts
 from worker.child import Child
 from worker.engines.base import Prompt
 from worker.engines.tone import ToneEngine
@@ -85,3 +87,27 @@ def test_a_child_whose_engine_fails_to_unload_leaves_all_the_same(
     child.leave()
     assert store.snapshot().slots.get("tone", 0) == 0
     assert len(engine._leak) == 2
+
+
+def test_a_child_tells_of_its_sessions_and_tells_again_what_was_not_heard(
+    store: Store, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child, _ = make_child(redis_url, tmp_path)
+    child._leaving.set()
+    (item,) = inputs("Hello.")
+    with child._synthesizer.sessions.session(item):
+        with monkeypatch.context() as patch:
+            patch.setattr(child._store, "beat_child", refuse)
+            child._say_so()
+        child._say_so()
+        assert store.fleet().children["c1"].sessions == SessionCounts(1, 0)
+    child._say_so()
+    child._say_so()
+    assert store.fleet().children["c1"].sessions == SessionCounts(1, 1)
+    name = "voicemill_sessions_total"
+    told = {labels["event"]: value for metric, labels, value in store.metrics() if metric == name}
+    assert told == {"opened": 1, "destroyed": 1}
+
+
+def refuse(*_: Any, **__: Any) -> None:
+    raise StoreRefusedError("Redis takes no writes.")

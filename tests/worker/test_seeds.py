@@ -16,9 +16,9 @@ from voicemill.settings import Settings
 from voicemill.storage import Storage
 from voicemill.store import StartedTask, Store
 from voicemill.workers import ChildRecord
-from worker.attempts import seed_of
 from worker.engines.base import Samples, SynthesisOptions
 from worker.engines.tone import ToneEngine
+from worker.sessions import seed_of
 from worker.synthesis import Synthesizer
 from worker.vitals import Vitals
 
@@ -168,6 +168,7 @@ def test_seeds_that_follow_are_the_same_on_every_machine() -> None:
 def test_only_what_was_spoken_badly_is_drawn_anew() -> None:
     assert {error.code for error in leaves(SynthesisError) if not error.redraws} == {
         "out_of_memory",
+        "memory_quota_exceeded",
         "worker_lost",
         "synthesis_timeout",
         "output_failed",

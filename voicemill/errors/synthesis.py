@@ -48,6 +48,31 @@ class UnsupportedCharactersError(SynthesisError):
     retryable = False
 
 
+class OutputTooLongError(SynthesisError):
+    """The audio is longer than the item may have, by a setting, its tenant or its job."""
+
+    code = "output_too_long"
+    title = "The audio is too long"
+    retryable = False
+
+
+class ItemTimeoutError(SynthesisError):
+    """The engine took longer than it may for one item, by a setting, its tenant or its job."""
+
+    code = "item_timeout"
+    title = "The item took too long"
+    retryable = False
+
+
+class MemoryQuotaExceededError(SynthesisError):
+    """A segment takes more memory than its item may have, by a setting, its tenant or its job."""
+
+    code = "memory_quota_exceeded"
+    title = "The item needs too much memory"
+    retryable = False
+    redraws = False
+
+
 class InvalidAudioError(SynthesisError):
     """The engine gave samples that are not finite, or none at all."""
 

@@ -1,5 +1,6 @@
 -- A child says that it lives.
--- ARGV: child, node, engine, lease seconds, record (JSON), takes work (1 or 0)
+-- ARGV: child, node, engine, lease seconds, record (JSON), takes work (1 or 0), sessions opened and destroyed
+-- since its last beat
 -- Returns [recycles asked of it and its node, 1 if either drains or 0, wanted model revision or "", voices that
 -- were ever deleted]
 -- uses: keys
@@ -14,6 +15,10 @@ if ARGV[6] == '1' and drains == 0 then
 else
   redis.call('ZREM', P .. 'slots:' .. engine, child)
   redis.call('ZADD', P .. 'resting:' .. engine, expiry, child)
+end
+for position, event in ipairs({'opened', 'destroyed'}) do
+  local more = tonumber(ARGV[6 + position])
+  if more > 0 then measure('voicemill_sessions_total', 'event=' .. event, more) end
 end
 local recycles = redis.call('HMGET', P .. 'recycle_orders', child, node)
 return {

@@ -1,6 +1,6 @@
 -- The start-of-task compare-and-set: a second copy of the message finds nothing to take.
 -- ARGV: task, token, child, lease seconds. Returns nil or
--- [job, indexes (JSON), tenant, reuse]
+-- [job, indexes (JSON), tenant, reuse, limits of the job's items, those of its tenant's (JSON or "")]
 -- uses: items
 local task = ARGV[1]
 local record = redis.call('HMGET', task_key(task), 'status', 'job', 'entries', 'schema', 'token')
@@ -14,5 +14,7 @@ redis.call('ZREM', P .. 'admitted', task)
 redis.call('ZADD', P .. 'running', now() + tonumber(ARGV[4]), task)
 local indexes = {}
 for _, entry in ipairs(cjson.decode(record[3])) do table.insert(indexes, parse(entry).index) end
-local whose = redis.call('HMGET', job_key(record[2]), 'tenant', 'reuse')
-return {record[2], cjson.encode(indexes), whose[1] or '', whose[2] or ''}
+local job = redis.call('HMGET', job_key(record[2]), 'tenant', 'reuse', 'limits')
+local tenant = job[1] or ''
+local limits = redis.call('HGET', tenant_key(tenant), 'limits')
+return {record[2], cjson.encode(indexes), tenant, job[2] or '', job[3] or '', limits or ''}

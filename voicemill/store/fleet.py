@@ -15,6 +15,7 @@ from voicemill.workers import (
     Claim,
     Order,
     Orders,
+    SessionCounts,
     WorkerRecord,
     child_from_record,
     claim_from_record,
@@ -23,6 +24,9 @@ from voicemill.workers import (
 
 SCHEMA = 1
 Sample = tuple[str, dict[str, str], float]
+
+
+NO_NEWS = SessionCounts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +57,22 @@ class FleetStore(Connection):
             for name, record in records.items()
         }
 
-    def beat_child(self, child: ChildRecord, lease_seconds: float, *, takes_work: bool) -> Orders:
-        """A child lives; it counts as a slot while it takes work. Gives what is asked of it."""
+    def beat_child(
+        self,
+        child: ChildRecord,
+        lease_seconds: float,
+        *,
+        takes_work: bool,
+        news: SessionCounts = NO_NEWS,
+    ) -> Orders:
+        """A child lives; it counts as a slot while it takes work. Gives what is asked of it.
+
+        ``news`` are the sessions that it has opened and destroyed since the last beat.
+        """
         record = to_json(replace(child, takes_work=takes_work))
         taken = (child.id, child.node, child.engine, lease_seconds, record, int(takes_work))
-        recycles, drain, revision, deletions = self.run("heartbeat", *taken)
+        sessions = (news.opened, news.destroyed)
+        recycles, drain, revision, deletions = self.run("heartbeat", *taken, *sessions)
         model = revision.decode() if revision else None
         return Orders(int(recycles), bool(drain), model, int(deletions))
 

@@ -37,6 +37,7 @@ from voicemill.jobs import (
     default_custom_id,
     is_terminal,
 )
+from voicemill.limits import Limits
 from voicemill.reuse import marked
 from voicemill.store.connection import Connection, key, translated
 
@@ -123,6 +124,7 @@ class JobStore(Connection):
                 *("" if limit is None else limit for limit in limits),
                 *(len(items), characters, sum(map(len, pages)), max_queued_bytes),
                 "" if reuse else "never",
+                json.dumps(rules.limits.to_record()) if rules.limits != Limits() else "",
             )
         except redis.exceptions.ResponseError as error:
             raise refusal_of(error) or error from error

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from voicemill.costs import DECAY, CostModel
 from voicemill.errors import VoicemillError
 from voicemill.fairness import LEAD_SECONDS, JobClass
 from voicemill.jobs import ItemAudio, ItemError, ItemStatus, is_terminal
+from voicemill.limits import Limits
 from voicemill.store.connection import Connection
 
 Lease = Literal["held", "stopping", "lost"]
@@ -45,6 +46,8 @@ class StartedTask:
     tenant: str
     reuses: bool = True
     """Whether its items may share audio that there is."""
+    limits: Limits = field(default_factory=Limits)
+    """What one item may take, by its job and its tenant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +93,17 @@ class TaskStore(Connection):
         taken = self.run("start_task", task_id, token, child_id, lease_seconds)
         if taken is None:
             return None
-        job_id, indexes, tenant, reuse = map(bytes.decode, taken)
-        return StartedTask(task_id, token, job_id, tuple(json.loads(indexes)), tenant, not reuse)
+        job_id, indexes, tenant, reuse, *limits = map(bytes.decode, taken)
+        of_job, of_tenant = (Limits.from_record(json.loads(one or "{}")) for one in limits)
+        return StartedTask(
+            task_id,
+            token,
+            job_id,
+            tuple(json.loads(indexes)),
+            tenant,
+            not reuse,
+            of_job.within(of_tenant),
+        )
 
     def start_items(
         self, task: StartedTask, indexes: Sequence[int], lease_seconds: float

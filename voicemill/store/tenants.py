@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
 
+from voicemill.limits import Limits
 from voicemill.store.connection import Connection, key, translated
 from voicemill.tenants import Tenant, TenantRecord, Use, hash_of
 
@@ -16,7 +18,8 @@ class TenantStore(Connection):
     def create_tenant(self, tenant: Tenant, api_key: str) -> bool:
         """Keep a tenant and its key; False when it has a key already."""
         caps = ["" if getattr(tenant, cap) is None else getattr(tenant, cap) for cap in CAPS]
-        return bool(self.run("create_tenant", tenant.id, hash_of(api_key), tenant.weight, *caps))
+        kept = (tenant.weight, *caps, json.dumps(tenant.limits.to_record()))
+        return bool(self.run("create_tenant", tenant.id, hash_of(api_key), *kept))
 
     def revoke_tenant(self, tenant_id: str) -> bool:
         """Take a tenant's key from it; its jobs go on. False when it has none."""
@@ -49,5 +52,6 @@ def read_tenant(
     """A tenant from the hashes that hold it."""
     caps = {cap: int(record[cap.encode()]) for cap in CAPS if record[cap.encode()]}
     now = {one.name: int(use.get(one.name.encode(), 0)) for one in fields(Use)}
-    tenant = Tenant(tenant_id, float(record[b"weight"]), **caps)
+    limits = Limits.from_record(json.loads(record.get(b"limits", b"{}")))
+    tenant = Tenant(tenant_id, float(record[b"weight"]), **caps, limits=limits)
     return TenantRecord(tenant, Use(**now), has_key=bool(record.get(b"key")))
