@@ -28,7 +28,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from voicemill.errors import SettingsError, StoreRefusedError, StoreUnavailableError
 from voicemill.limits import Limits
-from voicemill.settings import Settings, parse_seconds
+from voicemill.parsers import parse_seconds
+from voicemill.settings import Settings
 from voicemill.store import Store
 from voicemill.tenants import TENANT_ID, Tenant, TenantRecord, new_api_key
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from voicemill.health import MEBIBYTE
-from voicemill.settings import MemoryLimit
+from voicemill.parsers import MemoryLimit
 from worker.cached_memory import CachedMemory
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from voicemill.health import MEBIBYTE
-from voicemill.settings import MemoryLimit, Settings
+from voicemill.parsers import MemoryLimit
+from voicemill.settings import Settings
 from worker.cached_memory import CachedMemory
 from worker.measurements import Measurements, MemoryUse
 from worker.schedule import Schedule

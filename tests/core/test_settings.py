@@ -15,9 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voicemill import settings as module
+from voicemill import parsers
 from voicemill.errors import SettingsError
-from voicemill.settings import MemoryLimit, Settings
+from voicemill.parsers import MemoryLimit
+from voicemill.pools import parse_pools
+from voicemill.settings import Settings
 
 FIELDS = dataclasses.fields(Settings)
 ROOT = Path(__file__).parents[2]
@@ -25,17 +27,17 @@ ROOT = Path(__file__).parents[2]
 COUNTS = ["-1", "1.5", "many", "1e3", "+2", "0x10"]
 SECONDS = ["-1", "nan", "inf", "soon", "1s", "0.0001", "1e10", "1e300"]
 BAD: dict[Callable[[str], Any], list[str]] = {
-    module.parse_text: [],
-    module.parse_path: ["~no-such-user-anywhere/out"],
-    module.parse_count: [*COUNTS, "0", "off"],
-    module.parse_optional_count: COUNTS,
-    module.parse_seconds: [*SECONDS, "0", "off"],
-    module.parse_optional_seconds: SECONDS,
-    module.parse_lease: [*SECONDS, "0", "off", "0.9"],
-    module.parse_stuck: [*SECONDS, "4.9"],
-    module.parse_port: ["-1", "65536", "http", "80.0"],
-    module.parse_megabytes: COUNTS,
-    module.parse_memory_limit: [
+    parsers.parse_text: [],
+    parsers.parse_path: ["~no-such-user-anywhere/out"],
+    parsers.parse_count: [*COUNTS, "0", "off"],
+    parsers.parse_optional_count: COUNTS,
+    parsers.parse_seconds: [*SECONDS, "0", "off"],
+    parsers.parse_optional_seconds: SECONDS,
+    parsers.parse_lease: [*SECONDS, "0", "off", "0.9"],
+    parsers.parse_stuck: [*SECONDS, "4.9"],
+    parsers.parse_port: ["-1", "65536", "http", "80.0"],
+    parsers.parse_megabytes: COUNTS,
+    parsers.parse_memory_limit: [
         "10000",
         "85",
         "10GB",
@@ -46,16 +48,16 @@ BAD: dict[Callable[[str], Any], list[str]] = {
         "0%",
         "5 MiB",
     ],
-    module.parse_share: ["30", "0%", "101%", "30 %", "-5%", "half"],
-    module.parse_factor: ["1", "0.5", "inf", "nan", "1.5x"],
-    module.parse_optional_text: [],
-    module.parse_optional_program: ["python3", "bin/python", "~no-such-user-anywhere/python"],
-    module.parse_switch: ["yes", "true", "2", "ON!"],
-    module.parse_options: ["[]", "null", "3", "{", "load_seconds=3"],
-    module.parse_log_level: ["loud", "10"],
-    module.parse_pools: ["tone:0", "tone:x", "tone,", "tone,tone:2", "a b", ":2"],
-    module.parse_without_workers: ["wait", "on"],
-    module.parse_threads: [*COUNTS, "0", "off"],
+    parsers.parse_share: ["30", "0%", "101%", "30 %", "-5%", "half"],
+    parsers.parse_factor: ["1", "0.5", "inf", "nan", "1.5x"],
+    parsers.parse_optional_text: [],
+    parsers.parse_optional_program: ["python3", "bin/python", "~no-such-user-anywhere/python"],
+    parsers.parse_switch: ["yes", "true", "2", "ON!"],
+    parsers.parse_options: ["[]", "null", "3", "{", "load_seconds=3"],
+    parsers.parse_log_level: ["loud", "10"],
+    parse_pools: ["tone:0", "tone:x", "tone,", "tone,tone:2", "a b", ":2"],
+    parsers.parse_without_workers: ["wait", "on"],
+    parsers.parse_threads: [*COUNTS, "0", "off"],
 }
 """What each parser must refuse."""
 
@@ -66,38 +68,38 @@ seconds = st.floats(1e-3, 1e9).map(str)
 words = st.text("abcdefghijklmnop0123456789.:/-", min_size=1, max_size=30)
 names = st.from_regex("[a-z][a-z0-9_.-]{0,8}", fullmatch=True).filter(lambda name: name != "off")
 GOOD: dict[Callable[[str], Any], st.SearchStrategy[str]] = {
-    module.parse_text: words,
-    module.parse_path: words.map(lambda text: f"/srv/{text}"),
-    module.parse_count: whole,
-    module.parse_optional_count: whole | off,
-    module.parse_seconds: seconds,
-    module.parse_optional_seconds: seconds | off,
-    module.parse_lease: st.floats(1, 1e9).map(str),
-    module.parse_stuck: st.floats(5, 1e9).map(str) | off,
-    module.parse_port: st.integers(0, 65535).map(str),
-    module.parse_megabytes: whole | off,
-    module.parse_memory_limit: off
+    parsers.parse_text: words,
+    parsers.parse_path: words.map(lambda text: f"/srv/{text}"),
+    parsers.parse_count: whole,
+    parsers.parse_optional_count: whole | off,
+    parsers.parse_seconds: seconds,
+    parsers.parse_optional_seconds: seconds | off,
+    parsers.parse_lease: st.floats(1, 1e9).map(str),
+    parsers.parse_stuck: st.floats(5, 1e9).map(str) | off,
+    parsers.parse_port: st.integers(0, 65535).map(str),
+    parsers.parse_megabytes: whole | off,
+    parsers.parse_memory_limit: off
     | decimals.filter(lambda number: number > 0).map(lambda number: f"{number}MiB")
     | decimals.filter(lambda number: 0 < number <= 100).map(lambda number: f"{number}%")
     | decimals.filter(lambda number: number > 1).map(lambda number: f"{number}x"),
-    module.parse_share: off
+    parsers.parse_share: off
     | decimals.filter(lambda number: 0 < number <= 100).map(lambda number: f"{number}%"),
-    module.parse_factor: off | decimals.filter(lambda number: number > 1).map(str),
-    module.parse_optional_text: words | off,
-    module.parse_optional_program: off | words.map(lambda text: f"/srv/{text}"),
-    module.parse_switch: st.sampled_from(["on", "1", "off", "0"]),
-    module.parse_options: st.dictionaries(
+    parsers.parse_factor: off | decimals.filter(lambda number: number > 1).map(str),
+    parsers.parse_optional_text: words | off,
+    parsers.parse_optional_program: off | words.map(lambda text: f"/srv/{text}"),
+    parsers.parse_switch: st.sampled_from(["on", "1", "off", "0"]),
+    parsers.parse_options: st.dictionaries(
         words, st.none() | st.booleans() | st.integers() | st.text(max_size=9), max_size=3
     ).map(json.dumps),
-    module.parse_log_level: st.sampled_from(["debug", "INFO", "Warning", "ERROR", "critical"]),
-    module.parse_pools: off
+    parsers.parse_log_level: st.sampled_from(["debug", "INFO", "Warning", "ERROR", "critical"]),
+    parse_pools: off
     | st.dictionaries(names, st.none() | st.integers(1, 99), min_size=1, max_size=3).map(
         lambda pools: ",".join(
             name if children is None else f"{name}:{children}" for name, children in pools.items()
         )
     ),
-    module.parse_without_workers: st.sampled_from(["queue", "refuse"]),
-    module.parse_threads: whole | st.just("auto"),
+    parsers.parse_without_workers: st.sampled_from(["queue", "refuse"]),
+    parsers.parse_threads: whole | st.just("auto"),
 }
 """What each parser must take."""
 
@@ -229,7 +231,7 @@ def test_off_and_zero_switch_a_limit_off(name: str, text: str) -> None:
     ],
 )
 def test_a_memory_limit_reads_and_writes_as_a_user_would(text: str, limit: MemoryLimit) -> None:
-    assert module.parse_memory_limit(text) == limit
+    assert parsers.parse_memory_limit(text) == limit
     assert str(limit) == text
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from voicemill.errors import SettingsError
 from voicemill.health import MEBIBYTE
-from voicemill.settings import MemoryLimit, Settings
+from voicemill.parsers import MemoryLimit
+from voicemill.settings import Settings
 from worker.cached_memory import CachedMemory
 from worker.measurements import Measurements, MemoryUse
 from worker.recycle import (
