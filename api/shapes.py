@@ -94,7 +94,15 @@ StandingBody = TypedDict(
 """Where a job stands among those that wait; ``class`` can't be written otherwise."""
 
 
-class JobBody(StandingBody):
+class LimitsBody(TypedDict):
+    """What one item may take by its job, apart from its tenant's and the server's limits."""
+
+    max_output_seconds: float | None
+    max_item_seconds: float | None
+    max_memory_mb: int | None
+
+
+class JobBody(StandingBody, LimitsBody):
     """A job; times are seconds since the epoch."""
 
     id: str

@@ -51,6 +51,9 @@ def job_body(job: Job, fleet: Snapshot | None) -> JobBody:
         "class": job.standing.job_class,
         "priority": job.standing.priority,
         "fairness_key": job.standing.fairness_key or None,
+        "max_output_seconds": job.limits.max_output_seconds,
+        "max_item_seconds": job.limits.max_item_seconds,
+        "max_memory_mb": job.limits.max_memory_mb,
         "run": job.run,
         "request_counts": RequestCounts(**job.counts.to_wire()),  # type: ignore[typeddict-item]
         "progress": {"percentage": percentage(job), "basis": "characters"},

@@ -295,6 +295,8 @@ class Job:
     device_seconds: float = 0.0
     engines: tuple[str, ...] = ()
     standing: Standing = field(default_factory=Standing)
+    limits: Limits = field(default_factory=Limits)
+    """Its own; those of its tenant and of the settings count beside."""
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 

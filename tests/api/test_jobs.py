@@ -290,6 +290,14 @@ def test_what_an_input_may_take_is_kept_with_the_job(settings: Settings) -> None
     assert head.rules.limits == Limits(60.0, 7.5, 900)
 
 
+@pytest.mark.parametrize("limits", [{}, {"max_output_seconds": 60.0, "max_memory_mb": 900}])
+def test_a_job_shows_what_its_inputs_may_take(post: Post, limits: dict[str, Any]) -> None:
+    job = post("Hello.", **limits)
+
+    names = ("max_output_seconds", "max_item_seconds", "max_memory_mb")
+    assert {name: job[name] for name in names} == dict.fromkeys(names) | limits
+
+
 @pytest.mark.parametrize(("given", "reuse"), [({}, True), ({"reuse": False}, False)])
 def test_a_job_may_have_each_text_spoken(
     store: Store, post: Post, given: dict[str, Any], reuse: bool

@@ -12,7 +12,7 @@ import redis
 
 from voicemill.jobs import SCHEMA
 from voicemill.store.connection import Connection, key, translated
-from voicemill.store.jobs import PAGE_ITEMS, packed, unpacked
+from voicemill.store.records import PAGE_ITEMS, packed, unpacked
 
 REWRITE_SECONDS = 3600.0
 """How long deleted texts may stay in the append-only file."""

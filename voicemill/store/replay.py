@@ -10,7 +10,8 @@ import redis
 from voicemill.errors import DataRemovedError, JobActiveError, JobNotFoundError
 from voicemill.jobs import Item, Job
 from voicemill.store.connection import key, translated
-from voicemill.store.jobs import JobStore, no_job, read_job, refusal_of
+from voicemill.store.jobs import JobStore, no_job, refusal_of
+from voicemill.store.records import read_job
 
 
 @dataclass(frozen=True, slots=True)
