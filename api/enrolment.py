@@ -9,7 +9,13 @@ from flask import Request
 from pydantic import Field, ValidationError, WithJsonSchema
 
 from api.context import context
-from api.requests import Body, Language, Query, Text, escape, printable, to_fault
+from api.reading import escape, printable, to_fault
+from api.requests import (
+    Body,
+    Language,
+    Query,
+    Text,
+)
 from voicemill.enrolment import EnrolledVoice, check_voice_name, unlisted_name
 from voicemill.errors import (
     Fault,

@@ -8,7 +8,10 @@ from api.audio import AUDIO_ANSWERS, send_audio
 from api.context import context
 from api.jobs import find_job
 from api.openapi import Answer, Operation, describe
-from api.requests import ItemsQuery, read_query
+from api.reading import read_query
+from api.requests import (
+    ItemsQuery,
+)
 from api.shapes import ItemBody, ListBody
 from api.wire import item_body, page
 from voicemill.errors import (

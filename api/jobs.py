@@ -16,6 +16,7 @@ from flask import Blueprint, Response, jsonify, request
 from api.audio import AUDIO_ANSWERS, send_audio
 from api.context import context
 from api.openapi import Answer, Operation, describe
+from api.reading import read_json, read_query
 from api.requests import (
     DeadLettersQuery,
     DeleteQuery,
@@ -23,8 +24,6 @@ from api.requests import (
     JobQuery,
     JobsQuery,
     RetryQuery,
-    read_json,
-    read_query,
 )
 from api.shapes import ItemBody, JobBody, ListBody
 from api.submission import Submission, unlisted_voices

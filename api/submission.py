@@ -8,13 +8,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from api.reading import read_part
 from api.requests import (
     FAIRNESS_KEY,
     MAX_FAULTS,
     MAX_INPUTS,
     JobDefaults,
     JobInput,
-    read_part,
     without_nulls,
 )
 from voicemill.enrolment import UNLISTED_NAME, VOICE_NAME, EnrolledVoice

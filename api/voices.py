@@ -13,12 +13,10 @@ from api.audio import AUDIO_ANSWERS, send_recorded
 from api.context import context
 from api.enrolment import VoiceChange, VoiceForm, read_form, voice_of
 from api.openapi import Answer, Operation, describe
+from api.reading import read_json, read_part, read_query
 from api.requests import (
     VoiceQuery,
     VoicesQuery,
-    read_json,
-    read_part,
-    read_query,
 )
 from api.shapes import ListBody, VoiceBody
 from api.tenants import current_tenant

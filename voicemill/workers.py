@@ -39,6 +39,8 @@ class ChildRecord:
     engine: str
     model_revision: str
     ready_at: float
+    revision: str | None = None
+    """As a rollout names it; an older release says nothing of it."""
     warmup_seconds: float = 0.0
     tasks: int = 0
     items: int = 0
@@ -133,8 +135,8 @@ class Orders:
     recycles: int = 0
     """How often a recycle was asked for, ever; more than when it was ready means now."""
     drain: bool = False
-    model_revision: str | None = None
-    """The one that children of this engine should have loaded."""
+    revision: str | None = None
+    """The one that this child should have; nothing was said of it yet."""
     voice_deletions: int = 0
     """Voices that were ever deleted; more than at the last beat means that one may be forgotten."""
 
@@ -142,6 +144,11 @@ class Orders:
 def child_id(node: str, parent_pid: int, pid: int) -> str:
     """The name of a child's process, the same on both sides of its start."""
     return f"{node}:{parent_pid}:{pid}"
+
+
+def place_of(node: str, slot: int) -> str:
+    """The name of a slot of a worker, which one child after another holds."""
+    return f"{node}/{slot}"
 
 
 def child_from_record(record: dict[str, Any]) -> ChildRecord:

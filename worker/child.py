@@ -21,6 +21,7 @@ from voicemill.errors import (
 from voicemill.health import MEBIBYTE
 from voicemill.jobs import ItemStatus
 from voicemill.queue import Queue
+from voicemill.rollouts import Revision
 from voicemill.settings import Settings
 from voicemill.storage import Storage
 from voicemill.store import StartedTask, Store
@@ -42,11 +43,13 @@ from worker.recycle import (
     reason_to_leave,
 )
 from worker.remote.engine import RemoteEngine
+from worker.revisions import named
 from worker.synthesis import Synthesizer
 from worker.vitals import Vitals
 
 logger = logging.getLogger(__name__)
 
+BASE_REVISION = Revision()
 WARM_UP_TEXT = "This voice is warm now, and ready for work."
 LONGEST_BEAT_SECONDS = 1.0
 """How late an order of an operator may be heard."""
@@ -66,19 +69,29 @@ class Wishes:
 class Child:
     """One engine in one process. Made once, before the process takes work."""
 
-    def __init__(self, settings: Settings, child_id: str, node: str) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        child_id: str,
+        node: str,
+        place: str = "",
+        revision: Revision = BASE_REVISION,
+    ) -> None:
+        """``settings`` are those of its ``revision`` already."""
         self.settings = settings
         self._policy = Policy.from_settings(settings)
         self._is_policy_adopted = False
         self.id = child_id
         self._node = node
+        self._place = place
+        self._revision = revision
         self._store = Store.connect(settings.redis_url)
         if settings.redis_check:
             patiently(settings.load_timeout_seconds, self._store.refuse_forgetful)
         self._dispatcher = Dispatcher(self._store, Queue(settings), settings)
         self._engine = new_engine(settings)
         began = time.perf_counter()
-        self._capabilities = self._engine.load(settings.engine_options)
+        self._capabilities = named(self._engine.load(settings.engine_options), revision)
         own = self._capabilities.voices
         self._own_voice = own[0].name if own else None
         synthesis_seconds = warm_up(self._engine, self._own_voice)
@@ -112,6 +125,7 @@ class Child:
             self.id,
             lease_seconds,
             token=uuid.uuid4().hex,
+            revision=self._revision.name,
         )
         if task is None:
             logger.info("task %s is not ours to start", task_id)
@@ -157,8 +171,7 @@ class Child:
         now = self._vitals.measure(
             poisoned=self._synthesizer.poisoned or self._vitals.has_lost_engine,
             requested=self._orders.recycles > self._orders_at_start.recycles,
-            model_is_wanted=self._orders.model_revision
-            in (None, self._capabilities.model_revision),
+            model_is_wanted=self._orders.revision in (None, self._revision.name),
             took_too_much=self._synthesizer.took_too_much,
         )
         if not self._is_policy_adopted:
@@ -241,7 +254,7 @@ class Child:
 
     def _rots_early(self, reason: Reason) -> bool:
         is_young = self._vitals.age_seconds < 2 * self.settings.min_age_seconds
-        return is_young and reason in ROT | {Reason.MODEL, Reason.ERRORS}
+        return is_young and reason in ROT | {Reason.ERRORS}
 
     def _adopt(self, limits: Policy, warm: Measurements) -> None:
         self._over_by_nature = over_by_nature(limits, warm)
@@ -270,7 +283,7 @@ class Child:
         engine = self._capabilities.engine
         characters = len(WARM_UP_TEXT)
         patience = self.settings.load_timeout_seconds
-        patiently(patience, self._store.publish_engine, self._capabilities)
+        patiently(patience, self._store.publish_engine, self._capabilities, self._revision.name)
         if synthesis_seconds:
             patiently(patience, self._store.observe_cost, engine, characters, synthesis_seconds)
         for name, value in (("sum", self.warmup_seconds), ("count", 1.0)):
@@ -304,7 +317,11 @@ class Child:
         news = sessions.take_news()
         try:
             self._orders = self._store.beat_child(
-                self._record(), self.settings.lease_seconds, takes_work=takes_work, news=news
+                self._record(),
+                self.settings.lease_seconds,
+                takes_work=takes_work,
+                news=news,
+                place=self._place,
             )
         except (StoreUnavailableError, StoreRefusedError):
             sessions.return_news(news)
@@ -322,6 +339,7 @@ class Child:
             pid=os.getpid(),
             engine=self._capabilities.engine,
             model_revision=self._capabilities.model_revision,
+            revision=self._revision.name,
             ready_at=vitals.ready_at,
             warmup_seconds=self.warmup_seconds,
             tasks=vitals.tally.tasks,

@@ -20,6 +20,7 @@ from worker.enrolling import Enroller
 from worker.exits import EXIT_MISCONFIGURED
 from worker.finalizing import Finalizer
 from worker.housekeeping import Housekeeper
+from worker.rollouts import RolloutKeeper
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class Clerk:
         self._store = store
         self._settings = settings
         self._dispatcher = Dispatcher(store, queue, settings)
+        self._rollouts = RolloutKeeper(store)
 
     def tick(self) -> None:
         """One round; raises what the store raises."""
@@ -53,6 +55,7 @@ class Clerk:
         for _ in range(MOST_EXPIRED):
             if not self._store.expire_jobs():
                 break
+        self._rollouts.tick()
         self._dispatcher.recall()
         self._dispatcher.admit()
 

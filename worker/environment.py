@@ -10,6 +10,8 @@ from pathlib import Path
 
 PARENT = "VOICEMILL_PARENT_PID"
 """Tells a child whose it is, so that it notices when it has been orphaned before it could ask."""
+SLOT = "VOICEMILL_SLOT"
+"""Tells a child which slot of its worker it holds."""
 CUDA_DEVICES = "CUDA_VISIBLE_DEVICES"
 TORCH_ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
 OF_THIS_PYTHON = ("PYTHON", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
@@ -37,6 +39,11 @@ def forbid_telemetry() -> None:
 def parent_pid() -> int:
     """The worker that this child was started by."""
     return int(os.environ[PARENT])
+
+
+def slot() -> int:
+    """The slot that this child holds."""
+    return int(os.environ[SLOT])
 
 
 def environment_of_another(python: Path) -> dict[str, str]:

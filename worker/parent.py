@@ -28,9 +28,10 @@ from voicemill.workers import (
     RecycleRecord,
     WorkerRecord,
     child_id,
+    place_of,
 )
 from worker.devices import Devices
-from worker.environment import PARENT, TORCH_ALLOCATOR
+from worker.environment import PARENT, SLOT, TORCH_ALLOCATOR
 from worker.exits import EXIT_ENDED, EXIT_MISCONFIGURED, EXIT_NOT_LOADED, ending
 from worker.handover import Handover, Leaver, Wish
 from worker.heartbeat import Heartbeat
@@ -39,6 +40,7 @@ from worker.placement import Placement, slots_before
 from worker.recycle import Policy
 from worker.release import release, release_all
 from worker.remote.interpreter import refuse_unfit
+from worker.revisions import note_revision_failed
 from worker.room import Room
 from worker.threads import threads_environment
 
@@ -126,6 +128,7 @@ class Parent:
         conf = self._settings.cuda_alloc_conf
         return {
             PARENT: str(os.getpid()),
+            SLOT: str(slot),
             **({TORCH_ALLOCATOR: conf} if conf else {}),
             **threads_environment(self._settings),
             **self.devices.environment_of(slot),
@@ -236,12 +239,17 @@ class Parent:
         self._failures[handover.leaver.slot] = failure
         self.heartbeat.count("voicemill_handover_failures_total", {})
         logger.error("%s Child %d goes on.", failure, handover.leaver.pid)
+        self._note_revision_failed(handover.leaver.slot, failure)
 
     def load_failed(self, pid: int, slot: int, exit_code: int | None) -> None:
         """A child did not come up in a slot that nobody holds."""
         failure = f"Child {pid} {ending(exit_code)} before it was ready; its slot is empty."
         self._failures[slot] = failure
         logger.error("%s", failure)
+        self._note_revision_failed(slot, failure)
+
+    def _note_revision_failed(self, slot: int, failure: str) -> None:
+        note_revision_failed(self._store, self._settings.engine, place_of(self.node, slot), failure)
 
     def _kill_all(self) -> None:
         pids = {one.pid for one in self._processes}

@@ -10,9 +10,10 @@ import sys
 from typing import TYPE_CHECKING
 
 from voicemill.errors import SettingsError, VoicemillError
+from voicemill.rollouts import Revision
 from voicemill.settings import Settings
-from voicemill.workers import child_id
-from worker.environment import parent_pid
+from voicemill.workers import child_id, place_of
+from worker.environment import parent_pid, slot
 from worker.exits import EXIT_MISCONFIGURED, EXIT_NOT_LOADED
 
 if TYPE_CHECKING:
@@ -46,21 +47,37 @@ def start_child(node: str) -> None:
     Celery swallows any other exception here and would hand work to an empty child.
     """
     # What an engine needs is imported by children only: the parent and Flower do without.
+    from voicemill.store import Store
     from worker.child import Child
+    from worker.patience import patiently
+    from worker.revisions import note_revision_failed, settings_of
 
     global _child
     settings = Settings.from_env()
+    place, revision = place_of(node, slot()), Revision()
+
+    def take_back(why: str) -> bool:
+        return note_revision_failed(store, settings.engine, place, why, revision=revision.name)
+
     try:
-        _child = Child(settings, child_id(node, os.getppid(), os.getpid()), node)
+        store = Store.connect(settings.redis_url)
+        patience = settings.load_timeout_seconds
+        revision = patiently(patience, store.assign_revision, settings.engine, place, patience)
+        name = child_id(node, os.getppid(), os.getpid())
+        _child = Child(settings_of(settings, revision), name, node, place, revision)
     except SettingsError as error:
         logger.critical("engine %s can't be loaded: %s", settings.engine, error.message)
-        raise SystemExit(EXIT_MISCONFIGURED) from error
+        raise SystemExit(
+            EXIT_NOT_LOADED if take_back(error.message) else EXIT_MISCONFIGURED
+        ) from error
     except VoicemillError as error:
         logger.critical("engine %s could not be loaded: %s", settings.engine, error.message)
+        take_back(error.message)
         raise SystemExit(EXIT_NOT_LOADED) from error
     # Whatever an engine raises while it loads must end the process, by the exit Celery obeys.
     except Exception as error:
         logger.critical("engine %s could not be loaded", settings.engine, exc_info=True)
+        take_back(f"{type(error).__name__}: {error}")
         raise SystemExit(EXIT_NOT_LOADED) from error
 
 

@@ -101,6 +101,13 @@ class ModelNotFoundError(InputError):
     title = "The model is not known"
 
 
+class RevisionNotFoundError(InputError):
+    """The model has no revision of this name."""
+
+    code = "revision_not_found"
+    title = "The model has no such revision"
+
+
 class VoiceNotFoundError(InputError):
     """The model has no such voice, and none was enrolled by this name or it was deleted."""
 

@@ -46,6 +46,22 @@ class ChildLoadingError(RequestError):
     retryable = True
 
 
+class RolloutNotFoundError(RequestError):
+    """No rollout with this id."""
+
+    code = "rollout_not_found"
+    title = "No such rollout"
+    http_status = 404
+
+
+class RolloutConflictError(RequestError):
+    """The rollout, or another one of the model, is not where this could be done."""
+
+    code = "rollout_conflict"
+    title = "The rollout can't do this now"
+    http_status = 409
+
+
 class NoWorkersError(RequestError):
     """No child offers the model now, and the server does not let such jobs wait."""
 

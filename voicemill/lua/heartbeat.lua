@@ -1,9 +1,9 @@
 -- A child says that it lives.
 -- ARGV: child, node, engine, lease seconds, record (JSON), takes work (1 or 0), sessions opened and destroyed
--- since its last beat
--- Returns [recycles asked of it and its node, 1 if either drains or 0, wanted model revision or "", voices that
--- were ever deleted]
--- uses: keys
+-- since its last beat, its place
+-- Returns [recycles asked of it and its node, 1 if either drains or 0, wanted revision, voices that were ever
+-- deleted]
+-- uses: revisions
 local child, node, engine = ARGV[1], ARGV[2], ARGV[3]
 local expiry = now() + tonumber(ARGV[4])
 redis.call('ZADD', P .. 'children', expiry, child)
@@ -24,6 +24,6 @@ local recycles = redis.call('HMGET', P .. 'recycle_orders', child, node)
 return {
   (tonumber(recycles[1]) or 0) + (tonumber(recycles[2]) or 0),
   math.min(drains, 1),
-  redis.call('HGET', P .. 'wanted_models', engine) or '',
+  revision_for(engine, ARGV[9], expiry),
   tonumber(redis.call('GET', P .. 'voice_deletions')) or 0,
 }

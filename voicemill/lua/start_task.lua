@@ -1,14 +1,16 @@
 -- The start-of-task compare-and-set: a second copy of the message finds nothing to take.
--- ARGV: task, token, child, lease seconds. Returns nil or
+-- ARGV: task, token, child, lease seconds, revision that the child has. Returns nil or
 -- [job, indexes (JSON), tenant, reuse, limits of the job's items, those of its tenant's (JSON or "")]
--- uses: items
+-- uses: items, revisions
 local task = ARGV[1]
-local record = redis.call('HMGET', task_key(task), 'status', 'job', 'entries', 'schema', 'token')
+local record = redis.call('HMGET', task_key(task), 'status', 'job', 'entries', 'schema', 'token', 'engine')
 -- The same call again, because its answer was lost, carries the token that has it already.
 local is_ours = record[1] == 'running' and record[5] == ARGV[2]
 if record[4] ~= '1' or not (record[1] == 'admitted' or is_ours) then return nil end
 redis.call('HSET', task_key(task), 'status', 'running', 'token', ARGV[2], 'child', ARGV[3])
 redis.call('HSETNX', task_key(task), 'started_at', stamp())
+local _, rollout = deployment_of(record[6])
+if rollout then redis.call('HSET', task_key(task), 'revision', ARGV[5]) end
 redis.call('HSET', P .. 'child_tasks', ARGV[3], task)
 redis.call('ZREM', P .. 'admitted', task)
 redis.call('ZADD', P .. 'running', now() + tonumber(ARGV[4]), task)

@@ -1,9 +1,9 @@
 -- The compare-and-set that publishes an item's audio. Refused (0) to whoever no longer holds the item.
 -- ARGV: task, token, index, audio (JSON), decay of costs, job, "cached" where nothing was spoken, and the first
 -- item that is to sound the same or ""
--- uses: costs, finalizing, items
+-- uses: costs, figures, finalizing, items
 local task, index, audio = ARGV[1], tonumber(ARGV[3]), cjson.decode(ARGV[4])
-local job, engine, entry, state = hold(task, ARGV[2], index)
+local job, engine, entry, state, revision = hold(task, ARGV[2], index)
 if not job then
   -- The same call again, because its answer was lost, maybe after the task is gone: the file is
   -- published and must stay.
@@ -34,6 +34,7 @@ else
   measure('voicemill_synthesis_seconds_sum', 'engine=' .. engine, audio.device_seconds)
   measure('voicemill_synthesis_seconds_count', 'engine=' .. engine, 1)
   redis.call('HINCRBYFLOAT', task_key(task), 'spent', audio.device_seconds)
+  if revision then count_attempt(engine, revision, nil, audio.duration_seconds, audio.device_seconds) end
   observe_cost(engine, characters, audio.device_seconds, tonumber(ARGV[5]))
   observe_cost(key, characters, audio.device_seconds, tonumber(ARGV[5]))
   if ARGV[8] ~= '' then redis.call('HSET', spoken_key(job), ARGV[8], index) end

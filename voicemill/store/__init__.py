@@ -12,6 +12,7 @@ from voicemill.store.jobs import JobPage
 from voicemill.store.placement import PlacementStore
 from voicemill.store.removal import RemovalStore
 from voicemill.store.replay import DeadLetter, DeadLetterPage, ReplayStore
+from voicemill.store.rollouts import Measured, RolloutStore, measured_with
 from voicemill.store.tasks import AdmittedTask, Spoken, StartedTask, TaskStore
 from voicemill.store.tenants import TenantStore
 from voicemill.store.voices import VoiceStore, WaitingPrompt
@@ -22,10 +23,12 @@ __all__ = [
     "DeadLetterPage",
     "JobPage",
     "Join",
+    "Measured",
     "Spoken",
     "StartedTask",
     "Store",
     "WaitingPrompt",
+    "measured_with",
 ]
 
 
@@ -35,6 +38,7 @@ class Store(
     FinalizingStore,
     FleetStore,
     PlacementStore,
+    RolloutStore,
     TenantStore,
     VoiceStore,
     RemovalStore,

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 
 from voicemill.costs import DECAY, CostModel, Observations
 from voicemill.health import Snapshot
+from voicemill.rollouts import BASE
 from voicemill.store.connection import Connection, key, translated
 from voicemill.voices import Capabilities
 from voicemill.workers import (
@@ -42,11 +43,10 @@ class Fleet:
 class FleetStore(Connection):
     """Keeps the register of processes and of what they offer."""
 
-    def publish_engine(self, capabilities: Capabilities) -> None:
-        """Let everybody know what an engine can do, as of now."""
+    def publish_engine(self, capabilities: Capabilities, revision: str = BASE) -> None:
+        """Let everybody know what a revision of an engine can do, as of now."""
         record = json.dumps(capabilities.to_record())
-        with translated():
-            self._redis.hset(key("engines"), capabilities.engine, record)
+        self.run("publish_engine", capabilities.engine, revision, record)
 
     def engines(self) -> dict[str, Capabilities]:
         """What every engine that ever came up can do, by name."""
@@ -64,17 +64,20 @@ class FleetStore(Connection):
         *,
         takes_work: bool,
         news: SessionCounts = NO_NEWS,
+        place: str = "",
     ) -> Orders:
         """A child lives; it counts as a slot while it takes work. Gives what is asked of it.
 
-        ``news`` are the sessions that it has opened and destroyed since the last beat.
+        ``news`` are the sessions that it has opened and destroyed since the last beat, ``place`` is
+        its slot, by a name that no other slot of the fleet has.
         """
         record = to_json(replace(child, takes_work=takes_work))
         taken = (child.id, child.node, child.engine, lease_seconds, record, int(takes_work))
         sessions = (news.opened, news.destroyed)
-        recycles, drain, revision, deletions = self.run("heartbeat", *taken, *sessions)
-        model = revision.decode() if revision else None
-        return Orders(int(recycles), bool(drain), model, int(deletions))
+        recycles, drain, revision, deletions = self.run(
+            "heartbeat", *taken, *sessions, place or child.id
+        )
+        return Orders(int(recycles), bool(drain), revision.decode(), int(deletions))
 
     def beat_clerk(self, clerk_id: str, lease_seconds: float) -> None:
         """A clerk lives."""
@@ -132,14 +135,6 @@ class FleetStore(Connection):
     def order(self, worker_id: str, order: Order) -> bool:
         """Ask something of a worker or of one child; False when it was not heard of lately."""
         return bool(self.run("order", worker_id, order))
-
-    def want_model(self, engine: str, revision: str | None) -> None:
-        """Have children of an engine replaced that have loaded another revision of its model."""
-        with translated():
-            if revision is None:
-                self._redis.hdel(key("wanted_models"), engine)
-            else:
-                self._redis.hset(key("wanted_models"), engine, revision)
 
     def pause(self, paused: bool) -> None:
         """Admit nothing, or admit again."""

@@ -17,6 +17,7 @@ from voicemill.errors import VoicemillError
 from voicemill.fairness import LEAD_SECONDS, JobClass
 from voicemill.jobs import ItemAudio, ItemError, ItemStatus, is_terminal
 from voicemill.limits import Limits
+from voicemill.rollouts import BASE
 from voicemill.store.connection import Connection
 
 Lease = Literal["held", "stopping", "lost"]
@@ -83,14 +84,21 @@ class TaskStore(Connection):
         return read_admitted(engine, self.run("admit", *terms))
 
     def start_task(
-        self, task_id: str, child_id: str, lease_seconds: float, *, token: str | None = None
+        self,
+        task_id: str,
+        child_id: str,
+        lease_seconds: float,
+        *,
+        token: str | None = None,
+        revision: str = BASE,
     ) -> StartedTask | None:
         """Take an admitted task; nothing when another copy has it or it is gone.
 
-        A caller that may have to repeat the call gives a ``token`` of its own making.
+        A caller that may have to repeat the call gives a ``token`` of its own making. ``revision``
+        is the one that the child has.
         """
         token = token or uuid.uuid4().hex
-        taken = self.run("start_task", task_id, token, child_id, lease_seconds)
+        taken = self.run("start_task", task_id, token, child_id, lease_seconds, revision)
         if taken is None:
             return None
         job_id, indexes, tenant, reuse, *limits = map(bytes.decode, taken)

@@ -1,5 +1,5 @@
 -- Attempts that failed, and tasks that are taken apart.
--- uses: tasks
+-- uses: figures, tasks
 
 local LONGEST_PAUSE_SECONDS = 60
 
@@ -26,6 +26,8 @@ end
 local function fail_attempt(job, engine, entry, state, failure, max_attempts, retry_seconds)
   local index = parse(entry).index
   state.error = failure
+  local revision = state.task_id and redis.call('HGET', task_key(state.task_id), 'revision')
+  if revision then count_attempt(engine, revision, failure.code, 0, 0) end
   if failure.retryable and tries(state) < max_attempts and not stopped_as(job) then
     local pause = pause_after(job, index, state, retry_seconds)
     state.again_at = now() + pause

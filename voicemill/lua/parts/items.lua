@@ -50,13 +50,14 @@ local function has_begun(task, index)
   return redis.call('HEXISTS', task_key(task), 'begun:' .. index) == 1
 end
 
--- The item that a task has in hand, by job, engine, queue entry and state; nothing where it has not, any more.
+-- The item that a task has in hand, by job, engine, queue entry, state and the revision that is counted; nothing
+-- where it has not, any more.
 local function hold(task, token, index)
-  local record = redis.call('HMGET', task_key(task), 'token', 'job', 'engine', 'entries')
+  local record = redis.call('HMGET', task_key(task), 'token', 'job', 'engine', 'entries', 'revision')
   if record[1] ~= token then return nil end
   local state = load_state(record[2], index)
   if state.status ~= 'in_progress' or state.task_id ~= task then return nil end
   for _, entry in ipairs(cjson.decode(record[4])) do
-    if parse(entry).index == index then return record[2], record[3], entry, state end
+    if parse(entry).index == index then return record[2], record[3], entry, state, record[5] end
   end
 end
