@@ -13,6 +13,7 @@ from api import (
     metrics,
     models,
     problems,
+    rollouts,
     tenants,
     timing,
     voices,
@@ -46,7 +47,7 @@ def create_app(settings: Settings) -> Flask:
     store = Store.connect(settings.redis_url)
     dispatcher = Dispatcher(store, Queue(settings), settings)
     app.extensions[EXTENSION] = Context(settings, store, dispatcher, timing.request_histogram())
-    for part in (docs, health, items, jobs, metrics, models, voices, workers):
+    for part in (docs, health, items, jobs, metrics, models, rollouts, voices, workers):
         app.register_blueprint(part.blueprint)
     problems.register(app)
     timing.register(app)

@@ -14,6 +14,7 @@ from pydantic import (
     PlainValidator,
     TypeAdapter,
     WithJsonSchema,
+    model_validator,
 )
 from pydantic_core import PydanticCustomError
 
@@ -25,6 +26,8 @@ from voicemill.fairness import INTERACTIVE_CHARACTERS, PRIORITIES
 from voicemill.formats import RESPONSE_FORMATS
 from voicemill.jobs import JobStatus
 from voicemill.options import OPTION_NAME
+from voicemill.rollouts import BASE, REVISION_NAME, USUAL_RULE
+from voicemill.tenants import TENANT_ID
 
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 MAX_INPUTS: Final = 10_000
@@ -53,6 +56,7 @@ def check_unicode(text: str) -> str:
 
 Text = Annotated[str, AfterValidator(check_unicode)]
 Name = Annotated[Text, Field(min_length=1, max_length=200)]
+TenantId = Annotated[str, Field(pattern=f"^{TENANT_ID.pattern}$")]
 Language = Annotated[
     str, Field(max_length=35, pattern=r"^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$", examples=["en-GB"])
 ]
@@ -214,6 +218,83 @@ class JobCreate(JobDefaults):
     """Texts to speak, with defaults for all of them."""
 
     inputs: list[JobInput] = Field(min_length=1, max_length=MAX_INPUTS)
+
+
+class CanaryBody(Body):
+    """Who has a new revision first: a number of children or a share; one where neither is said."""
+
+    children: int | None = Field(None, ge=1, le=10_000)
+    percent: float | None = Field(
+        None, gt=0, le=100, description="Of the children there are; one at least."
+    )
+    tenants: list[TenantId] = Field(
+        default_factory=list,
+        max_length=1000,
+        description="These children speak for these tenants alone, and the others for all others.",
+    )
+
+    @model_validator(mode="after")
+    def one_of_them(self) -> CanaryBody:
+        """Children or a share of them."""
+        if self.children is not None and self.percent is not None:
+            raise PydanticCustomError(InputError.code, "give children or percent, not both")
+        return self
+
+
+class RuleBody(Body):
+    """When a new revision is promoted by itself, and when it is rolled back."""
+
+    min_attempts: int = Field(
+        USUAL_RULE.min_attempts,
+        ge=1,
+        description="At items, by either revision, before it is judged.",
+    )
+    max_failure_increase: float = Field(
+        USUAL_RULE.max_failure_increase,
+        ge=0,
+        le=1,
+        description="Of the share of attempts that failed.",
+    )
+    max_slowdown: float = Field(
+        USUAL_RULE.max_slowdown,
+        ge=1,
+        le=1000,
+        description="Device time per audio, times the old one's.",
+    )
+    max_memory: float = Field(
+        USUAL_RULE.max_memory,
+        ge=1,
+        le=1000,
+        description="Memory of a child, times the old one's.",
+    )
+
+
+class RolloutCreate(Body):
+    """A revision of a model that is to replace the one in use."""
+
+    model: Name
+    revision: str = Field(
+        pattern=f"^{REVISION_NAME.pattern}$",
+        examples=["2026-12-fp16"],
+        description=f"Its name. `{BASE}` is what the workers' own settings make.",
+    )
+    options: dict[Text, Any] | None = Field(
+        None,
+        max_length=100,
+        description="Options of the engine, over those of the workers' settings. Leave them out "
+        "for a revision that was rolled out before.",
+    )
+    canary: CanaryBody | None = None
+    rule: RuleBody | None = Field(None, description="Left out, you promote it or roll it back.")
+
+    @model_validator(mode="after")
+    def base_has_none(self) -> RolloutCreate:
+        """What the settings make has no options of its own."""
+        if self.revision == BASE and self.options:
+            raise PydanticCustomError(
+                InputError.code, "the revision base has no options; give it another name"
+            )
+        return self
 
 
 class Query(BaseModel):

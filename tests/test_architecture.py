@@ -25,6 +25,7 @@ BASE = (
     "outputs",
     "costs",
     "logs",
+    "transport",
     "client",
     "bulk",
 )

@@ -94,3 +94,27 @@ class ItemPage:
 
     items: list[Item]
     has_more: bool
+
+
+class RevisionFigures(TypedDict):
+    """What the children of one revision did since a rollout began."""
+
+    revision: str
+    children: int
+    attempts: int
+    failures: dict[str, int]
+    failure_share: float
+    real_time_factor: float | None
+    memory_bytes: int
+
+
+class Rollout(TypedDict):
+    """A change from one revision of a model to another."""
+
+    id: str
+    model: str
+    revision: str
+    status: str
+    reason: str | None
+    old: RevisionFigures
+    new: RevisionFigures

@@ -87,6 +87,9 @@ class Rule:
         return cls(**{one.name: record[one.name] for one in fields(cls) if one.name in record})
 
 
+USUAL_RULE = Rule()
+
+
 @dataclass(frozen=True, slots=True)
 class Figures:
     """What the children of one revision did since the rollout began."""

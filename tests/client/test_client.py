@@ -18,9 +18,9 @@ from voicemill.client import (
     ClientError,
     ServerProblemError,
     ServerUnreachableError,
-    retry_after_seconds,
 )
 from voicemill.errors import Fault, VoicemillError
+from voicemill.transport import retry_after_seconds
 
 BUSY = problem(503, "store_unavailable", "The queue can't be reached.")
 

@@ -7,11 +7,11 @@ from collections import Counter
 
 import pytest
 
-from voicemill import client, errors
+from voicemill import errors, transport
 from voicemill.bulk import errors as bulk_errors
 
 HTTP_STATUSES = {400, 401, 404, 405, 409, 410, 413, 415, 416, 422, 429, 500, 502, 503}
-MODULES = (errors, client, bulk_errors)
+MODULES = (errors, transport, bulk_errors)
 """Where errors are defined; importing them makes the tree whole."""
 ERRORS = [error for error in errors.leaves() if error.__module__.startswith("voicemill.")]
 
