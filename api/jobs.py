@@ -33,6 +33,7 @@ from voicemill.errors import (
     AudioGoneError,
     AudioUnreadableError,
     DataRemovedError,
+    InvalidInputError,
     JobActiveError,
     JobNotFoundError,
     NoAudioError,
@@ -43,11 +44,13 @@ from voicemill.errors import (
     QuotaExceededError,
     RangeNotSatisfiableError,
     RequestError,
+    RevisionNotFoundError,
     UnsupportedMediaTypeError,
     VoicemillError,
 )
 from voicemill.health import MEBIBYTE, Snapshot
 from voicemill.jobs import Job, JobAudio, is_terminal, new_job_id
+from voicemill.rollouts import engine_of, lane, revision_of
 
 logger = logging.getLogger(__name__)
 
@@ -89,8 +92,12 @@ def create() -> Response:
         here.store.engines(), here.settings, partial(here.store.voices_for, tenant)
     )
     items, head = submission.read(raw, key)
+    models = {item.model for item in items}
+    revision, trials = head.revision, {} if head.revision else here.store.trials(tenant)
+    if revision is not None:
+        check_revision(revision, models)
     if here.settings.without_workers == "refuse":
-        refuse_unserved({item.model for item in items})
+        refuse_unserved({lane(model, revision or trials.get(model)) for model in models})
     here.store.keep_voices(tenant, unlisted_voices(items), job_id)
     job = here.store.create_job(
         job_id,
@@ -101,6 +108,8 @@ def create() -> Response:
         standing=head.standing,
         reuse=head.reuse,
         max_queued_bytes=here.settings.max_queued_mb * MEBIBYTE or math.inf,
+        revision=revision,
+        revisions=trials,
     )
     logger.info("job %s created with %d items", job.id, len(items))
     return accepted(job)
@@ -280,10 +289,29 @@ def wait_for(job: Job, seconds: float) -> Job:
     return job
 
 
-def refuse_unserved(models: Iterable[str]) -> None:
-    """Raise ``NoWorkersError`` where a model has no child that takes work now."""
-    slots = context().store.snapshot().slots
-    unserved = sorted(model for model in models if not slots.get(model))
+def check_revision(revision: str, models: Iterable[str]) -> None:
+    """Raise for a revision that one of the models never had."""
+    for model in sorted(models):
+        if not context().store.has_revision(model, revision):
+            error = RevisionNotFoundError(
+                f"{model} has no revision {revision!r}; /v1/rollouts lists those it had."
+            )
+            raise InvalidInputError([error.at("/revision")])
+
+
+def is_served(lane: str, fleet: Snapshot) -> bool:
+    """Whether a child takes work from a lane, or would as soon as there is some."""
+    engine, revision = engine_of(lane), revision_of(lane)
+    return bool(fleet.slots.get(lane)) or any(
+        child["engine"] == engine and child.get("revision") == revision and child["takes_work"]
+        for child in fleet.children
+    )
+
+
+def refuse_unserved(lanes: Iterable[str]) -> None:
+    """Raise ``NoWorkersError`` where a model, or a revision of it, has no child that takes work."""
+    fleet = context().store.snapshot()
+    unserved = sorted(lane for lane in lanes if not is_served(lane, fleet))
     if unserved:
         raise NoWorkersError(
             f"No child of {', '.join(unserved)} takes work now, and a job does not wait for "

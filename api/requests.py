@@ -57,6 +57,7 @@ def check_unicode(text: str) -> str:
 Text = Annotated[str, AfterValidator(check_unicode)]
 Name = Annotated[Text, Field(min_length=1, max_length=200)]
 TenantId = Annotated[str, Field(pattern=f"^{TENANT_ID.pattern}$")]
+Revision = Annotated[str, Field(pattern=f"^{REVISION_NAME.pattern}$", examples=["2026-12-fp16"])]
 Language = Annotated[
     str, Field(max_length=35, pattern=r"^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$", examples=["en-GB"])
 ]
@@ -181,6 +182,11 @@ class JobDefaults(Delivery):
         description="How long audio and texts are kept once the job has ended, a minute to 366 "
         "days; left out, as long as the server's VOICEMILL_RETENTION_SECONDS, maybe for ever.",
     )
+    revision: Revision | None = Field(
+        None,
+        description="Only children that have this revision of the model speak it; see "
+        "/v1/rollouts. Left out, those that there are.",
+    )
     reuse: bool = Field(
         True,
         description="Texts that are to sound the same share one audio; false has each spoken anew.",
@@ -273,9 +279,7 @@ class RolloutCreate(Body):
     """A revision of a model that is to replace the one in use."""
 
     model: Name
-    revision: str = Field(
-        pattern=f"^{REVISION_NAME.pattern}$",
-        examples=["2026-12-fp16"],
+    revision: Revision = Field(
         description=f"Its name. `{BASE}` is what the workers' own settings make.",
     )
     options: dict[Text, Any] | None = Field(

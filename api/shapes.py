@@ -107,6 +107,8 @@ class JobBody(StandingBody, LimitsBody):
 
     id: str
     object: Literal["speech.job"]
+    revision: str | None
+    """Of its model, where it asked for one."""
     status: JobStatus
     status_reason: StatusReason | None
     run: int

@@ -48,6 +48,7 @@ class Head:
     rules: JobRules
     standing: Standing
     reuse: bool
+    revision: str | None = None
 
 
 FindVoices = Callable[[Iterable[str]], Mapping[str, EnrolledVoice]]
@@ -97,7 +98,7 @@ class Submission:
         job = job or JobDefaults.model_construct()
         rules = rules_of(job, len(inputs), self.settings.retention_seconds)
         standing = standing_of(job, found, fairness_key)
-        return found, Head(job.metadata or {}, rules, standing, job.reuse)
+        return found, Head(job.metadata or {}, rules, standing, job.reuse, job.revision)
 
     def inputs_of(self, raw: object) -> list[Any]:
         """The raw inputs; none where there is nothing to go through."""

@@ -22,6 +22,7 @@ from voicemill.enrolment import EnrolledVoice
 from voicemill.health import Snapshot
 from voicemill.jobs import Concatenation, Item, ItemError, ItemStatus, Job, JobStatus, is_terminal
 from voicemill.options import Option
+from voicemill.rollouts import engine_of
 from voicemill.tenants import SHARED_TENANT
 from voicemill.voices import Capabilities, Voice
 
@@ -54,6 +55,7 @@ def job_body(job: Job, fleet: Snapshot | None) -> JobBody:
         "max_output_seconds": job.limits.max_output_seconds,
         "max_item_seconds": job.limits.max_item_seconds,
         "max_memory_mb": job.limits.max_memory_mb,
+        "revision": job.revision,
         "run": job.run,
         "request_counts": RequestCounts(**job.counts.to_wire()),  # type: ignore[typeddict-item]
         "progress": {"percentage": percentage(job), "basis": "characters"},
@@ -124,9 +126,11 @@ def status_reason(job: Job, fleet: Snapshot | None) -> StatusReason | None:
     return None
 
 
-def trouble_of(fleet: Snapshot, engine: str) -> StatusReason | None:
-    """What keeps the children of an engine from taking work, where they say so."""
-    troubles = (child.get("trouble") for child in fleet.children if child.get("engine") == engine)
+def trouble_of(fleet: Snapshot, lane: str) -> StatusReason | None:
+    """What keeps the children that serve a lane from taking work, where they say so."""
+    troubles = (
+        child.get("trouble") for child in fleet.children if child.get("engine") == engine_of(lane)
+    )
     return next((cast(StatusReason, trouble) for trouble in troubles if trouble), None)
 
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Iterable
 
 from voicemill.errors import StoreUnavailableError
 from voicemill.queue import Queue
+from voicemill.rollouts import engine_of
 from voicemill.settings import Settings
-from voicemill.store import AdmittedTask, StartedTask, Store
+from voicemill.store import AdmittedTask, MisplacedTask, StartedTask, Store
 
 logger = logging.getLogger(__name__)
 
 TIME_LIMIT_FACTOR = 20
 """A batch that takes this many times its estimate hangs; its child is killed."""
 RECALL_SECONDS = 3.0
+FIRST_DETOUR_SECONDS, LONGEST_DETOUR_SECONDS = 0.001, 0.1
 
 
 class Dispatcher:
@@ -32,7 +35,7 @@ class Dispatcher:
         A batch whose message can't be sent stays admitted until ``recall`` finds it.
         """
         admitted = 0
-        for engine in self._store.engines() if engines is None else engines:
+        for engine in self._store.lanes() if engines is None else engines:
             tasks = self._store.admit(
                 engine,
                 self._store.cost(engine),
@@ -58,6 +61,18 @@ class Dispatcher:
         ):
             self._send(task)
 
+    def pass_on(self, misplaced: MisplacedTask) -> None:
+        """Send a batch to another child than the one it came to, less often each time.
+
+        Where no child has its revision any more, what it carries waits again.
+        """
+        time.sleep(min(LONGEST_DETOUR_SECONDS, FIRST_DETOUR_SECONDS * 2**misplaced.detours))
+        task = misplaced.task
+        if self._store.snapshot().slots.get(task.engine):
+            self._send(task)
+        else:
+            self._store.recall_task(task.id)
+
     def recall(self) -> int:
         """Have what was admitted and is nowhere to be found wait again; gives how many batches.
 
@@ -72,7 +87,7 @@ class Dispatcher:
             return 0
         nodes = self._store.live_nodes()
         overdue = {task.id for task in self._store.stale_admitted(self._settings.lease_seconds)}
-        engines = {task.engine for task in stale}
+        engines = {engine_of(task.engine) for task in stale}
         waiting = set().union(*(self._queue.held(engine, ()) for engine in engines))
         held = set().union(*(self._queue.held(engine, nodes) for engine in engines))
         recalled = 0
@@ -86,7 +101,9 @@ class Dispatcher:
     def _send(self, task: AdmittedTask) -> None:
         limit = time_limit(task.seconds, self._settings)
         try:
-            self._queue.send(task.engine, task.id, time_limit=limit, job_class=task.job_class)
+            self._queue.send(
+                engine_of(task.engine), task.id, time_limit=limit, job_class=task.job_class
+            )
         except StoreUnavailableError as error:
             logger.warning("task %s stays admitted, not sent: %s", task.id, error)
 

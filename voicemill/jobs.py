@@ -297,6 +297,8 @@ class Job:
     standing: Standing = field(default_factory=Standing)
     limits: Limits = field(default_factory=Limits)
     """Its own; those of its tenant and of the settings count beside."""
+    revision: str | None = None
+    """Of its model, where it asked for one."""
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -38,6 +38,11 @@ def engine_of(lane: str) -> str:
     return lane.partition(REVISION_SEPARATOR)[0]
 
 
+def revision_of(lane: str) -> str | None:
+    """The revision that a lane waits for; nothing for that of all others."""
+    return lane.partition(REVISION_SEPARATOR)[2] or None
+
+
 class RolloutStatus(StrEnum):
     """How far a rollout is."""
 

@@ -139,6 +139,8 @@ class Orders:
     """The one that this child should have; nothing was said of it yet."""
     voice_deletions: int = 0
     """Voices that were ever deleted; more than at the last beat means that one may be forgotten."""
+    lanes: tuple[str, ...] = ()
+    """That the child takes work from."""
 
 
 def child_id(node: str, parent_pid: int, pid: int) -> str:

@@ -8,6 +8,7 @@ import random
 import threading
 import time
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ from voicemill.queue import Queue
 from voicemill.rollouts import Revision
 from voicemill.settings import Settings
 from voicemill.storage import Storage
-from voicemill.store import StartedTask, Store
+from voicemill.store import MisplacedTask, StartedTask, Store
 from voicemill.workers import ChildRecord, Orders
 from worker import audio
 from worker.engines import load_engine
@@ -130,6 +131,9 @@ class Child:
         if task is None:
             logger.info("task %s is not ours to start", task_id)
             return None
+        if isinstance(task, MisplacedTask):
+            patiently(lease_seconds, self._dispatcher.pass_on, task)
+            return None
         try:
             outcomes = self._synthesizer.run(task)
         finally:
@@ -151,8 +155,8 @@ class Child:
     def _end(self, task: StartedTask) -> None:
         one = self.settings
         if self._storage.trouble is None:
-            engine = self._capabilities.engine
-            patiently(one.lease_seconds, self._dispatcher.follow, task, engine)
+            patiently(one.lease_seconds, self._dispatcher.follow, task, task.lane)
+            self._admit_more(lane for lane in self._orders.lanes if lane != task.lane)
             return
         patiently(
             one.lease_seconds,
@@ -290,7 +294,7 @@ class Child:
             counter = f"voicemill_warmup_seconds_{name}"
             patiently(patience, self._store.add_metric, counter, {"engine": engine}, value)
         self._orders_at_start = patiently(patience, self._beat_once)
-        self._admit_more()
+        self._admit_more(self._orders.lanes)
         logger.info("child %d ready: %s in %.1f s", os.getpid(), engine, self.warmup_seconds)
 
     def _say_so(self) -> None:
@@ -299,9 +303,9 @@ class Child:
         except (StoreUnavailableError, StoreRefusedError) as error:
             logger.warning("heartbeat not heard: %s", error)
 
-    def _admit_more(self) -> None:
+    def _admit_more(self, lanes: Iterable[str]) -> None:
         try:
-            self._dispatcher.admit([self._capabilities.engine])
+            self._dispatcher.admit(lanes)
         except (StoreUnavailableError, StoreRefusedError) as error:
             logger.warning("nothing admitted, the clerk will: %s", error)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from voicemill.rollouts import ENDED, RolloutStatus, judge
+from voicemill.rollouts import ENDED, RolloutStatus, engine_of, judge
 from voicemill.store import Measured, Store, measured_with
 from voicemill.workers import ChildRecord
 
@@ -22,6 +22,8 @@ class RolloutKeeper:
 
     def tick(self) -> None:
         """Move on what can be; raises what the store raises."""
+        for engine in {engine_of(lane) for lane in self._store.lanes() if lane != engine_of(lane)}:
+            self._store.move_lanes(engine)
         open_ones = [one for one in self._store.rollouts() if one.rollout.status not in ENDED]
         if not open_ones:
             return

@@ -1,5 +1,5 @@
 -- Add the next items (1,000 at most) to a job that is still validating.
--- ARGV: job, offset, characters, page count, [page, body]..., id count, [custom_id, index]..., [engine, entry]...
+-- ARGV: job, offset, characters, page count, [page, body]..., id count, [custom_id, index]..., [lane, entry]...
 -- uses: items
 local job, offset = ARGV[1], tonumber(ARGV[2])
 local record = redis.call('HMGET', job_key(job), 'status', 'total')

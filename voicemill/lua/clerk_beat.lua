@@ -10,7 +10,7 @@ for _, node in ipairs(redis.call('ZRANGEBYSCORE', P .. 'nodes', '-inf', at)) do
   redis.call('DEL', node, node .. ':index', node .. ':mutex')
   redis.call('ZREM', P .. 'nodes', node)
 end
-for _, engine in ipairs(redis.call('HKEYS', P .. 'engines')) do
+for _, engine in ipairs(all_lanes()) do
   redis.call('ZREMRANGEBYSCORE', P .. 'slots:' .. engine, '-inf', at)
   redis.call('ZREMRANGEBYSCORE', P .. 'resting:' .. engine, '-inf', at)
 end

@@ -1,8 +1,8 @@
 -- Begin a job, or refuse it: FULL where the store has no room, CAP where its tenant has no more.
--- ARGV: job, tenant, metadata (JSON), engines (JSON), class, priority, fairness key, most failed items,
+-- ARGV: job, tenant, metadata (JSON), lanes (JSON), class, priority, fairness key, most failed items,
 -- seconds until it expires, seconds its outputs are kept, silence (ms) between the items' audio in one file
 -- (each of the four may be ""), items, characters, bytes, most bytes, "never" where audio is not to be
--- reused, and limits of its items (JSON or "")
+-- reused, limits of its items (JSON or ""), and the revision that it asked for or ""
 -- uses: jobs, memory, waiting
 local job, tenant = ARGV[1], ARGV[2]
 if redis.call('EXISTS', job_key(job)) == 1 then return redis.error_reply('JOBEXISTS') end
@@ -22,6 +22,10 @@ redis.call('HSET', job_key(job),
   'bytes', ARGV[14])
 if ARGV[16] == 'never' then redis.call('HSET', job_key(job), 'reuse', 'never') end
 if (ARGV[17] or '') ~= '' then redis.call('HSET', job_key(job), 'limits', ARGV[17]) end
+if (ARGV[18] or '') ~= '' then redis.call('HSET', job_key(job), 'revision', ARGV[18]) end
+for _, lane in ipairs(cjson.decode(ARGV[4])) do
+  if lane ~= engine_of(lane) then redis.call('SADD', lanes_key(engine_of(lane)), lane) end
+end
 count_use(tenant, ARGV[12], ARGV[13])
 redis.call('INCRBY', P .. 'queued_bytes', ARGV[14])
 redis.call('ZADD', P .. 'jobs:' .. tenant, seq, job)

@@ -5,7 +5,7 @@ local function look_at(job)
   local created = job and tonumber(redis.call('HGET', job_key(job), 'created_at'))
   if created then first = math.min(first or created, created) end
 end
-for _, engine in ipairs(redis.call('HKEYS', P .. 'engines')) do
+for _, engine in ipairs(all_lanes()) do
   look_at(redis.call('ZRANGE', P .. 'waiting:' .. engine, 0, 0)[1])
   for _, task in ipairs(redis.call('SMEMBERS', P .. 'tasks:' .. engine)) do
     local record = redis.call('HMGET', task_key(task), 'job', 'status')

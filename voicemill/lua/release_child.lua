@@ -3,8 +3,10 @@
 -- uses: failures
 local child, engine = ARGV[1], ARGV[2]
 redis.call('ZREM', P .. 'children', child)
-redis.call('ZREM', P .. 'slots:' .. engine, child)
-redis.call('ZREM', P .. 'resting:' .. engine, child)
+for _, lane in ipairs({engine, unpack(redis.call('SMEMBERS', lanes_key(engine)))}) do
+  redis.call('ZREM', P .. 'slots:' .. lane, child)
+  redis.call('ZREM', P .. 'resting:' .. lane, child)
+end
 redis.call('DEL', P .. 'child:' .. child)
 redis.call('HDEL', P .. 'recycle_orders', child)
 redis.call('SREM', P .. 'draining', child)

@@ -5,7 +5,7 @@
 local at = now()
 local engines = {}
 local function queued(what, field) return tonumber(redis.call('HGET', P .. what, field) or '0') end
-for _, engine in ipairs(redis.call('HKEYS', P .. 'engines')) do
+for _, engine in ipairs(all_lanes()) do
   table.insert(engines, {
     engine,
     redis.call('ZCOUNT', P .. 'slots:' .. engine, at, '+inf'),

@@ -29,7 +29,7 @@ for position = 4, #ARGV do
   end
 end
 if first_attempts > 0 then
-  local labels = 'engine=' .. record[3]
+  local labels = 'engine=' .. engine_of(record[3])
   measure('voicemill_wait_seconds_sum', labels, first_attempts * (now() - waits[2]))
   measure('voicemill_wait_seconds_count', labels, first_attempts)
 end

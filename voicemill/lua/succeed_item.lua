@@ -3,7 +3,7 @@
 -- item that is to sound the same or ""
 -- uses: costs, figures, finalizing, items
 local task, index, audio = ARGV[1], tonumber(ARGV[3]), cjson.decode(ARGV[4])
-local job, engine, entry, state, revision = hold(task, ARGV[2], index)
+local job, lane, entry, state, revision = hold(task, ARGV[2], index)
 if not job then
   -- The same call again, because its answer was lost, maybe after the task is gone: the file is
   -- published and must stay.
@@ -13,11 +13,11 @@ if not job then
 end
 local ending = stopped_as(job)
 if ending then
-  end_state(job, index, state, ending, engine, '')
+  end_state(job, index, state, ending, lane, '')
   settle(job)
   return 0
 end
-local characters, key = parse(entry).characters, parse(entry).key
+local engine, characters, key = engine_of(lane), parse(entry).characters, parse(entry).key
 state.audio = audio
 state.error = nil
 state.cached = ARGV[7] == 'cached' or nil

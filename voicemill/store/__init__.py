@@ -13,7 +13,7 @@ from voicemill.store.placement import PlacementStore
 from voicemill.store.removal import RemovalStore
 from voicemill.store.replay import DeadLetter, DeadLetterPage, ReplayStore
 from voicemill.store.rollouts import Measured, RolloutStore, measured_with
-from voicemill.store.tasks import AdmittedTask, Spoken, StartedTask, TaskStore
+from voicemill.store.tasks import AdmittedTask, MisplacedTask, Spoken, StartedTask, TaskStore
 from voicemill.store.tenants import TenantStore
 from voicemill.store.voices import VoiceStore, WaitingPrompt
 
@@ -24,6 +24,7 @@ __all__ = [
     "JobPage",
     "Join",
     "Measured",
+    "MisplacedTask",
     "Spoken",
     "StartedTask",
     "Store",

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 
 from voicemill.costs import DECAY, CostModel, Observations
 from voicemill.health import Snapshot
-from voicemill.rollouts import BASE
+from voicemill.rollouts import BASE, engine_of
 from voicemill.store.connection import Connection, key, translated
 from voicemill.voices import Capabilities
 from voicemill.workers import (
@@ -74,10 +74,11 @@ class FleetStore(Connection):
         record = to_json(replace(child, takes_work=takes_work))
         taken = (child.id, child.node, child.engine, lease_seconds, record, int(takes_work))
         sessions = (news.opened, news.destroyed)
-        recycles, drain, revision, deletions = self.run(
-            "heartbeat", *taken, *sessions, place or child.id
+        recycles, drain, revision, deletions, lanes = self.run(
+            "heartbeat", *taken, *sessions, place or child.id, child.revision or BASE
         )
-        return Orders(int(recycles), bool(drain), revision.decode(), int(deletions))
+        served = tuple(lane.decode() for lane in lanes)
+        return Orders(int(recycles), bool(drain), revision.decode(), int(deletions), served)
 
     def beat_clerk(self, clerk_id: str, lease_seconds: float) -> None:
         """A clerk lives."""
@@ -145,9 +146,9 @@ class FleetStore(Connection):
                 self._redis.delete(key("paused"))
 
     def cost(self, engine: str) -> CostModel:
-        """The fitted cost of an engine."""
+        """The fitted cost of an engine, or of the engine of a lane."""
         with translated():
-            sums = self._redis.hgetall(key("costs", engine))
+            sums = self._redis.hgetall(key("costs", engine_of(engine)))
         return Observations(**{name.decode(): float(value) for name, value in sums.items()}).fit()
 
     def observe_cost(self, engine: str, characters: int, seconds: float) -> None:

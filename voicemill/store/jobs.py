@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 
 import redis
 
@@ -30,6 +31,7 @@ from voicemill.jobs import (
 )
 from voicemill.limits import Limits
 from voicemill.reuse import marked
+from voicemill.rollouts import lane
 from voicemill.store.connection import Connection, key, translated
 from voicemill.store.records import (
     APPEND_ITEMS,
@@ -46,6 +48,7 @@ from voicemill.store.records import (
 
 NO_RULES = JobRules()
 BULK = Standing()
+NO_REVISIONS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +73,22 @@ class JobStore(Connection):
         standing: Standing = BULK,
         reuse: bool = True,
         max_queued_bytes: float = math.inf,
+        revision: str | None = None,
+        revisions: Mapping[str, str] = NO_REVISIONS,
     ) -> Job:
         """Store a job and make it live; it reads as ``validating`` until it is whole.
 
         ``items`` come with indexes 0, 1, 2 … With ``reuse``, those that are to sound the same share
         their audio, and wait one behind the other.
+        With a ``revision`` it waits for children that have it; by model, ``revisions`` are those
+        that it is given for as long as they are tried.
         A job whose writer dies half-way is failed by the clerk; one that lives on after that gets
         ``StoreRefusedError``.
         Raises ``QuotaExceededError`` and ``QueueFullError`` before anything is stored.
         """
         items = list(marked(items)) if reuse else items
-        engines = sorted({item.model for item in items})
+        bound = {item.model: revision for item in items} if revision else revisions
+        lanes = sorted({lane(item.model, bound.get(item.model)) for item in items})
         pages = [
             packed([item.to_record() for item in items[start : start + PAGE_ITEMS]])
             for start in range(0, len(items), PAGE_ITEMS)
@@ -95,18 +103,19 @@ class JobStore(Connection):
         try:
             self.run(
                 "create_job",
-                *(job_id, tenant, json.dumps(dict(metadata)), json.dumps(engines)),
+                *(job_id, tenant, json.dumps(dict(metadata)), json.dumps(lanes)),
                 *(standing.job_class, standing.priority, standing.fairness_key),
                 *("" if limit is None else limit for limit in limits),
                 *(len(items), characters, sum(map(len, pages)), max_queued_bytes),
                 "" if reuse else "never",
                 json.dumps(rules.limits.to_record()) if rules.limits != Limits() else "",
+                revision or "",
             )
         except redis.exceptions.ResponseError as error:
             raise refusal_of(error) or error from error
         waiting = sorted(items, key=place_of)
         for offset in range(0, len(items), APPEND_ITEMS):
-            page = append_arguments(job_id, offset, items, pages, waiting)
+            page = append_arguments(job_id, offset, items, pages, waiting, bound)
             if not self.run("append_items", *page):
                 raise given_up(job_id)
         fields = self.run("open_job", job_id, len(items))

@@ -25,6 +25,7 @@ from voicemill.jobs import (
     is_terminal,
 )
 from voicemill.limits import Limits
+from voicemill.rollouts import lane
 
 PAGE_ITEMS = 100
 APPEND_ITEMS = 1000
@@ -66,10 +67,11 @@ def append_arguments(
     items: Sequence[ItemInput],
     pages: Sequence[bytes],
     waiting: Sequence[ItemInput],
+    revisions: Mapping[str, str],
 ) -> list[str | int | bytes]:
     """The arguments of ``append_items.lua`` for the items from ``offset`` on.
 
-    ``waiting`` are the same items as they are to wait.
+    ``waiting`` are the same items as they are to wait: by model, for those of some ``revisions``.
     """
     added = items[offset : offset + APPEND_ITEMS]
     numbers = range(offset // PAGE_ITEMS, (offset + len(added) - 1) // PAGE_ITEMS + 1)
@@ -78,7 +80,10 @@ def append_arguments(
     ids: list[str | int | bytes] = [part for item in named for part in (item.custom_id, item.index)]
     entries: list[str | int | bytes] = []
     for item in waiting[offset : offset + APPEND_ITEMS]:
-        entries += [item.model, f"{item.index}\t{len(item.text)}\t{item.batch_key}\t0"]
+        entries += [
+            lane(item.model, revisions.get(item.model)),
+            f"{item.index}\t{len(item.text)}\t{item.batch_key}\t0",
+        ]
     characters = sum(len(item.text) for item in added)
     return [
         *(job_id, offset, characters),
@@ -129,6 +134,7 @@ def read_job(record: Mapping[bytes, bytes]) -> Job | None:
             JobClass(fields["class"]), int(fields["priority"]), fields["fairness_key"]
         ),
         limits=Limits.from_record(json.loads(fields.get("limits", "{}"))),
+        revision=fields.get("revision"),
         metadata=json.loads(fields["metadata"]),
     )
 

@@ -104,6 +104,22 @@ class RolloutStore(Connection):
                 return one
         raise RolloutNotFoundError(f"There is no rollout {rollout_id[:80]}.")
 
+    def move_lanes(self, engine: str, *, limit: int = 100) -> int:
+        """Have jobs of tenants whose canary is over wait with all others; gives how many."""
+        return int(self.run("move_lanes", engine, limit))
+
+    def lanes(self) -> list[str]:
+        """Where items may wait: every engine, and the revisions of it that jobs asked for."""
+        return [lane.decode() for lane in self.run("lanes")]
+
+    def trials(self, tenant: str) -> dict[str, str]:
+        """By model, the revision that is tried with this tenant now."""
+        return {
+            one.rollout.engine: one.rollout.revision.name
+            for one in self.rollouts()
+            if one.rollout.status is RolloutStatus.CANARY and tenant in one.rollout.canary.tenants
+        }
+
     def current_revision(self, engine: str) -> str:
         """Name of the revision in use."""
         with translated():

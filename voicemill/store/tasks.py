@@ -10,7 +10,7 @@ import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from voicemill.costs import DECAY, CostModel
 from voicemill.errors import VoicemillError
@@ -31,6 +31,7 @@ class AdmittedTask:
 
     id: str
     engine: str
+    """Or the lane of one of its revisions."""
     seconds: float
     """Estimated device time."""
     job_class: JobClass = JobClass.BULK
@@ -45,10 +46,22 @@ class StartedTask:
     job_id: str
     indexes: tuple[int, ...]
     tenant: str
+    lane: str = ""
+    """Where it waited."""
     reuses: bool = True
     """Whether its items may share audio that there is."""
     limits: Limits = field(default_factory=Limits)
     """What one item may take, by its job and its tenant."""
+
+
+@dataclass(frozen=True, slots=True)
+class MisplacedTask:
+    """A batch that came to a child which has not the revision it waits for."""
+
+    FIELDS: ClassVar = 4
+    task: AdmittedTask
+    detours: int
+    """How often that has happened to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +104,10 @@ class TaskStore(Connection):
         *,
         token: str | None = None,
         revision: str = BASE,
-    ) -> StartedTask | None:
+    ) -> StartedTask | MisplacedTask | None:
         """Take an admitted task; nothing when another copy has it or it is gone.
+
+        One that waits for another revision is not taken.
 
         A caller that may have to repeat the call gives a ``token`` of its own making. ``revision``
         is the one that the child has.
@@ -101,7 +116,11 @@ class TaskStore(Connection):
         taken = self.run("start_task", task_id, token, child_id, lease_seconds, revision)
         if taken is None:
             return None
-        job_id, indexes, tenant, reuse, *limits = map(bytes.decode, taken)
+        if len(taken) == MisplacedTask.FIELDS:
+            lane, seconds, job_class, detours = map(bytes.decode, taken)
+            admitted = AdmittedTask(task_id, lane, float(seconds), JobClass(job_class))
+            return MisplacedTask(admitted, int(detours))
+        job_id, indexes, tenant, lane, reuse, *limits = map(bytes.decode, taken)
         of_job, of_tenant = (Limits.from_record(json.loads(one or "{}")) for one in limits)
         return StartedTask(
             task_id,
@@ -109,6 +128,7 @@ class TaskStore(Connection):
             job_id,
             tuple(json.loads(indexes)),
             tenant,
+            lane,
             not reuse,
             of_job.within(of_tenant),
         )

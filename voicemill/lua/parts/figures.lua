@@ -2,7 +2,7 @@
 -- uses: revisions
 
 local function count_attempt(engine, revision, code, audio_seconds, device_seconds)
-  local figures = figures_key(engine, revision)
+  local figures = figures_key(engine_of(engine), revision)
   redis.call('HINCRBY', figures, 'attempts', 1)
   if code then
     redis.call('HINCRBY', figures, 'failed:' .. code, 1)

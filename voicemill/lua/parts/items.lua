@@ -41,7 +41,7 @@ end
 local function end_state(job, index, state, status, engine, code)
   state.completed_at = now()
   move_item(job, index, state, status)
-  measure('voicemill_items_total', 'engine=' .. engine .. ',outcome=' .. status .. ',code=' .. code, 1)
+  measure('voicemill_items_total', 'engine=' .. engine_of(engine) .. ',outcome=' .. status .. ',code=' .. code, 1)
 end
 
 -- True once a task has begun an item. If that item is queued now it went back by itself,

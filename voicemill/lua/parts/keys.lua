@@ -15,6 +15,20 @@ local function task_key(task) return P .. 'task:' .. task end
 local function tenant_key(tenant) return P .. 'tenant:' .. tenant end
 local function use_key(tenant) return P .. 'use:' .. tenant end
 
+-- Items wait in the lane of their engine, or in one of a revision of it: "engine@revision".
+local function engine_of(lane) return string.match(lane, '^[^@]+') end
+
+-- Lanes of single revisions that an engine has or had.
+local function lanes_key(engine) return P .. 'lanes:' .. engine end
+
+local function all_lanes()
+  local lanes = redis.call('HKEYS', P .. 'engines')
+  for position = 1, #lanes do
+    for _, lane in ipairs(redis.call('SMEMBERS', lanes_key(lanes[position]))) do table.insert(lanes, lane) end
+  end
+  return lanes
+end
+
 local function now()
   local time = redis.call('TIME')
   return tonumber(time[1]) + tonumber(time[2]) / 1000000

@@ -40,6 +40,32 @@ local function show_capabilities(engine, revision)
   if record then redis.call('HSET', P .. 'engines', engine, record) end
 end
 
+-- Whether a child that has a revision speaks what waits in a lane. Canaries for some tenants speak for them alone.
+local function serves(engine, revision, lane)
+  if lane ~= engine then return lane == engine .. '@' .. revision end
+  local _, rollout = deployment_of(engine)
+  if not rollout then return true end
+  local fields = redis.call('HMGET', rollout_key(rollout), 'status', 'revision', 'tenants')
+  return fields[1] ~= 'canary' or fields[2] ~= revision or fields[3] == '[]'
+end
+
+-- A child takes work from the lanes it serves, or rests. Returns these lanes.
+local function take_place(engine, revision, child, expiry, takes_work)
+  local served = {}
+  for _, lane in ipairs({engine, unpack(redis.call('SMEMBERS', lanes_key(engine)))}) do
+    local slots, resting = P .. 'slots:' .. lane, P .. 'resting:' .. lane
+    local is_served = serves(engine, revision, lane)
+    redis.call('ZREM', takes_work and resting or slots, child)
+    if is_served then
+      redis.call('ZADD', takes_work and slots or resting, expiry, child)
+      table.insert(served, lane)
+    else
+      redis.call('ZREM', takes_work and slots or resting, child)
+    end
+  end
+  return served
+end
+
 local function roll_back(rollout, engine, previous, reason)
   redis.call('HSET', rollout_key(rollout), 'status', 'rolling_back', 'reason', reason)
   redis.call('HSET', deployment_key(engine), 'current', previous)

@@ -72,7 +72,7 @@ local function stop_job(job, ending)
       redis.call('HINCRBY', job_key(job), 'queued', -waiting)
       redis.call('HINCRBY', job_key(job), status, waiting)
       count_waiting(job, engine, -waiting, -redis.call('HGET', job_key(job), 'waiting_characters:' .. engine))
-      measure('voicemill_items_total', 'engine=' .. engine .. ',outcome=' .. status .. ',code=', waiting)
+      measure('voicemill_items_total', 'engine=' .. engine_of(engine) .. ',outcome=' .. status .. ',code=', waiting)
     end
   end
   stop_tasks(job)
