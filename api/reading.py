@@ -110,7 +110,7 @@ def read_part(
     except ValidationError as error:
         errors = error.errors(include_url=False, include_context=False)
     faults.extend(to_fault(one, pointer) for one in errors)
-    bad = {str(one["loc"][0]) for one in errors}
+    bad = {str(one["loc"][0]) for one in errors if one["loc"]}
     names = {field.alias or name for name, field in model.model_fields.items()}
     good = {key: known[key] for key in names & known.keys() - bad}
     return model.model_construct(**good), bad

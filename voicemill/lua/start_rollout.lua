@@ -1,12 +1,12 @@
 -- Begin to replace the revision in use. ARGV: rollout, engine, revision, options (JSON, or "" for a revision
 -- that is known), children, percent (one of them is ""), tenants (JSON), rule (JSON or "")
--- Errors: NOENGINE, BUSY and the rollout, SAME, KNOWN, UNKNOWN, FEW
+-- Errors: NOENGINE, GOESON and the rollout, SAME, KNOWN, UNKNOWN, FEW
 -- uses: revisions
 local rollout, engine, revision, options = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local revisions = P .. 'revisions:' .. engine
 if redis.call('HEXISTS', P .. 'engines', engine) == 0 then return redis.error_reply('NOENGINE') end
 local current, other = deployment_of(engine)
-if other then return redis.error_reply('BUSY ' .. other) end
+if other then return redis.error_reply('GOESON ' .. other) end
 if revision == current then return redis.error_reply('SAME') end
 local known = revision == BASE and '{}' or redis.call('HGET', revisions, revision)
 if options == '' and not known then return redis.error_reply('UNKNOWN') end

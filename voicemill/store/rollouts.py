@@ -161,7 +161,7 @@ def refusal_of(
 ) -> VoicemillError | None:
     """Why a rollout was not begun, where that is what an error says."""
     match str(error).split():
-        case ["BUSY", other, *_]:
+        case ["GOESON", other, *_]:
             return RolloutConflictError(
                 f"The rollout {other} of {engine} goes on; promote it or roll it back first."
             )
