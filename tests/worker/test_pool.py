@@ -26,6 +26,12 @@ METHODS = [
     (asynpool.Worker, "on_loop_start", ["self", "pid"]),
     (asynpool.AsynPool, "register_with_event_loop", ["self", "hub"]),
     (asynpool.AsynPool, "on_process_alive", ["self", "pid"]),
+    (
+        asynpool.AsynPool,
+        "_create_write_handlers",
+        ["self", "hub", "pack", "dumps", "protocol"],
+    ),
+    (asynpool.AsynPool, "flush", ["self"]),
     (asynpool.AsynPool, "create_process_queues", ["self"]),
     (asynpool.AsynPool, "_create_worker_process", ["self", "i"]),
     (asynpool.AsynPool, "_repopulate_pool", ["self", "exitcodes"]),
