@@ -200,6 +200,8 @@ class ModelBody(TypedDict):
     """Whether a child takes work for it now."""
     slots: int
     """How many do."""
+    revisions: dict[str, int]
+    """Children that live, by the name of the revision they have: a job may ask for one of these."""
 
 
 class VoiceBody(TypedDict):

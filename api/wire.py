@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final, cast
 
 from api.shapes import (
@@ -199,8 +200,11 @@ def audio_url(item: Item) -> str:
     return f"/v1/jobs/{item.job_id}/items/{item.input.custom_id}/audio"
 
 
-def model_body(engine: Capabilities, slots: int) -> ModelBody:
-    """An engine, and how many children of it take work now."""
+def model_body(engine: Capabilities, fleet: Snapshot) -> ModelBody:
+    """An engine, and the children that it has now."""
+    slots = fleet.slots.get(engine.engine, 0)
+    mine = [child for child in fleet.children if child.get("engine") == engine.engine]
+    names = Counter(child["revision"] for child in mine if child.get("revision"))
     return {
         "id": engine.engine,
         "object": "model",
@@ -227,6 +231,7 @@ def model_body(engine: Capabilities, slots: int) -> ModelBody:
         "model_licence": engine.model_licence,
         "live": slots > 0,
         "slots": slots,
+        "revisions": dict(sorted(names.items())),
     }
 
 
