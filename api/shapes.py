@@ -230,6 +230,8 @@ class EnrolmentBody(TypedDict):
     duration_seconds: float | None
     sample_rate: int | None
     sample_url: str
+    transcript_error_rate: float | None
+    """Share of the transcript that a recogniser heard otherwise, where one could tell."""
     advice: str | None
     error: ErrorBody | None
 

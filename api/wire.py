@@ -288,6 +288,7 @@ def enrolment_body(voice: EnrolledVoice, tenant: str) -> EnrolmentBody:
         "duration_seconds": clip.duration_seconds if clip else None,
         "sample_rate": clip.sample_rate if clip else None,
         "sample_url": f"/v1/voices/{voice.name}/sample",
+        "transcript_error_rate": clip.transcript_error_rate if clip else None,
         "advice": voice.advice,
         "error": error_body(voice.error) if voice.error else None,
     }

@@ -43,6 +43,8 @@ class Clip:
     sample_rate: int
     """Hz."""
     size_bytes: int
+    transcript_error_rate: float | None = None
+    """Share of the transcript that a recogniser heard otherwise, where one could tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

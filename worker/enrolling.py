@@ -43,6 +43,7 @@ class Enroller:
     def __init__(self, store: Store, settings: Settings, stopping: threading.Event) -> None:
         self._store = store
         self._folder = settings.output_dir
+        self._recogniser = settings.recogniser_model
         self._storage = Storage(store, settings)
         self._stopping = stopping
 
@@ -79,7 +80,7 @@ class Enroller:
 
         voice = prompt.voice
         try:
-            self._accept(voice, checked(prompt))
+            self._accept(voice, checked(prompt, self._recogniser))
         except InputError as error:
             self._store.refuse_prompt(voice, ItemError.of(error))
             logger.info("voice %s of %s refused: %s", voice.name, voice.tenant, error.code)

@@ -125,7 +125,8 @@ class VoiceStore(Connection):
 
     def accept_prompt(self, voice: EnrolledVoice, clip: Clip) -> bool:
         """Make a voice ready. False: the voice is gone, and the clip must go."""
-        return self._end_prompt(voice, VoiceStatus.READY, asdict(clip))
+        known = {name: value for name, value in asdict(clip).items() if value is not None}
+        return self._end_prompt(voice, VoiceStatus.READY, known)
 
     def refuse_prompt(self, voice: EnrolledVoice, error: ItemError) -> bool:
         """Say why a voice is not to be."""
@@ -213,6 +214,9 @@ def read_voice(record: Mapping[bytes, bytes]) -> EnrolledVoice | None:
             duration_seconds=float(fields["duration_seconds"]),
             sample_rate=int(fields["sample_rate"]),
             size_bytes=int(fields["size_bytes"]),
+            transcript_error_rate=float(differs)
+            if (differs := fields.get("transcript_error_rate"))
+            else None,
         )
     if "error_code" in fields:
         error = ItemError(fields["error_code"], fields["error_message"], retryable=False)
