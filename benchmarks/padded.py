@@ -40,15 +40,13 @@ from worker.engines.buckets import buckets, padding
 
 BATCHES = (8, 16)
 ORDERS = ("unsorted", "sorted", "bucketed")
-QUICK_LINES, FULL_LINES = 16, 32
-FULL_ROUNDS = 3
+LINES = 32
+FULL_ROUNDS = 2
 FEWEST_WORDS, MOST_WORDS = 3, 32
 WAY_SECONDS = 600.0
 NO_DEVICE = "nothing"
-SAME_LENGTHS = SynthesisOptions(named={"noise_scale_duration": 0.0})
-"""No chance in how long a line is: all ways make the same audio."""
 HEAD = (
-    *("way", "× real time", "texts/s", "against 1", "padded tokens", "padded samples"),
+    *("way", "times real time", "texts/s", "against 1", "padded tokens", "padded samples"),
     *("load s", "warm-up s", "memory MB", "device MB"),
 )
 
@@ -86,6 +84,11 @@ class Spoken:
     rss_mb: float
     """The most that was resident."""
     device_mb: float | None
+
+    @property
+    def times_real_time(self) -> float:
+        """Seconds of audio in one."""
+        return sum(self.samples) / SAMPLE_RATE_HZ / self.seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +160,7 @@ def speak(folder: str, lines: Sequence[str], way: Way) -> Spoken:
     def speak_all(together: Sequence[Sequence[int]]) -> dict[int, int]:
         samples: dict[int, int] = {}
         for group in together:
-            spoken = engine.speak([lines[line] for line in group], ONLY_VOICE, SAME_LENGTHS)
+            spoken = engine.speak([lines[line] for line in group], ONLY_VOICE, SynthesisOptions())
             samples |= zip(group, map(len, spoken), strict=True)
         return samples
 
@@ -185,12 +188,13 @@ def speak(folder: str, lines: Sequence[str], way: Way) -> Spoken:
 
 def row(rounds: Sequence[Spoken], ones: Sequence[Spoken], tokens: Sequence[int]) -> Row:
     """The figures of a way by its rounds, those of line by line, and the tokens of each line."""
-    seconds = statistics.median(one.seconds for one in rounds)
-    ratios = [one.seconds / this.seconds for one, this in zip(ones, rounds, strict=False)]
+    ratios = [
+        this.times_real_time / one.times_real_time for this, one in zip(rounds, ones, strict=False)
+    ]
     last = rounds[-1]
     return Row(
-        times_real_time=round(sum(last.samples) / SAMPLE_RATE_HZ / seconds, 2),
-        texts_per_second=round(len(tokens) / seconds, 2),
+        times_real_time=round(statistics.median(one.times_real_time for one in rounds), 2),
+        texts_per_second=round(statistics.median(len(tokens) / one.seconds for one in rounds), 2),
         against_one=round(statistics.median(ratios), 2) if ratios else None,
         padded_tokens=round(waste(tokens, last.groups), 3),
         padded_samples=round(waste(last.samples, last.groups), 3),
@@ -266,7 +270,7 @@ def main() -> int:
     parser.add_argument("--batches", nargs="+", type=int, default=BATCHES, metavar="N")
     parser.add_argument("--autocast", choices=("float16", "bfloat16"), help="also with that")
     parser.add_argument("--compile", action="store_true", help="also by torch.compile")
-    parser.add_argument("--lines", type=int)
+    parser.add_argument("--lines", type=int, default=LINES)
     parser.add_argument("--rounds", type=int)
     asked = parser.parse_args()
     if not find_spec("torch") or not find_spec("transformers"):
@@ -275,7 +279,7 @@ def main() -> int:
     print_machine("torch", "transformers", "numpy")
     # TERM then ends what was started, as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    lines = mixed_lines(asked.lines or (QUICK_LINES if asked.quick else FULL_LINES))
+    lines = mixed_lines(asked.lines)
     chosen = ways(asked.batches, asked.autocast, asked.compile)
     rounds = asked.rounds or (1 if asked.quick else FULL_ROUNDS)
     figures, failed, device = measure(chosen, lines, rounds, NARROW if asked.quick else LIKE_MMS)

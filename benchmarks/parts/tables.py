@@ -8,7 +8,7 @@ from pathlib import Path
 from scripts.docs import DOCS, between, table
 
 PAGE = DOCS / "performance.md"
-NONE = "–"
+NONE = "-"
 
 
 def shown(value: float | str | None, places: int = 1) -> str:

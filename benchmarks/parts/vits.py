@@ -15,14 +15,7 @@ HUSH = 0.05
 
 LIKE_MMS: dict[str, Any] = {}
 """The shape of the MMS models: 36 million weights, 145 MB."""
-NARROW: dict[str, Any] = {
-    "hidden_size": 48,
-    "ffn_dim": 96,
-    "num_hidden_layers": 2,
-    "flow_size": 48,
-    "upsample_initial_channel": 64,
-    "duration_predictor_filter_channels": 48,
-}
+NARROW: dict[str, Any] = {"num_hidden_layers": 2, "upsample_initial_channel": 64}
 """For a trial of what measures."""
 
 
