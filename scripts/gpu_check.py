@@ -61,9 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--engine", help="try this engine, and not the device itself")
     parser.add_argument("--bench", action="store_true", help="measure, and try nothing else")
     parser.add_argument("--quick", action="store_true", help="measure a narrow model on few lines")
-    parser.add_argument(
-        "--report", type=Path, help="a Markdown page of it all, as far as it has come at each check"
-    )
+    parser.add_argument("--report", type=Path, help="where to write all of it, as a Markdown page")
     parser.add_argument(
         "--engine-options", type=json.loads, default={}, help="what it is loaded with, as JSON"
     )
@@ -141,12 +139,14 @@ def report(machine: Machine, checks: Mapping[str, Check], page: Path | None) -> 
     print(f"{machine.name}, {machine.free // MIB} MiB free", flush=True)
     began = time.monotonic()
     findings = dict.fromkeys(checks, NOT_YET)
-    with Probe(machine.env) as observer:
-        for name, check in checks.items():
-            findings[name] = carry_out(check, machine, observer)
-            print(line(name, findings[name]), flush=True)
-            if page is not None:
-                write(page, as_page(machine.name, time.monotonic() - began, findings))
+    try:
+        with Probe(machine.env) as observer:
+            for name, check in checks.items():
+                findings[name] = carry_out(check, machine, observer)
+                print(line(name, findings[name]), flush=True)
+    finally:
+        if page is not None:
+            write(page, as_page(machine.name, time.monotonic() - began, findings))
     print(as_json(machine.name, time.monotonic() - began, findings))
     return 0 if all(found.ok for found in findings.values()) else EXIT_FAILED
 

@@ -42,7 +42,8 @@ def bench_engine(machine: Machine, subject: Subject, *, quick: bool) -> Finding:
         flags += ["--engine-python", str(subject.python)]
     figures, table = run(machine, "engines", flags)
     if not figures["engines"]:
-        raise CheckError(f"{subject.name} was not measured; what it said is above")
+        (why,) = {**figures["left_out"], **figures["failed"]}.values()
+        raise CheckError(f"{subject.name} was not measured: {why}")
     (one,) = figures["engines"].values()
     text = "{bare_times_real_time} times real time, {stack_times_real_time} through the stack"
     return Finding(True, text.format(**one), figures, table)

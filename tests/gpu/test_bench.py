@@ -6,13 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from scripts.gpu.bench import read, with_failures
-from scripts.gpu.machine import CheckError
+from scripts.gpu.bench import bench_engine, read, with_failures
+from scripts.gpu.engine import Subject
+from scripts.gpu.machine import CheckError, Machine
 from scripts.gpu.report import Finding, as_json, as_page, line, write
 from tests.gpu.stub import StubDriver
 
@@ -69,16 +72,25 @@ def test_it_measures_batches_and_engines_and_writes_a_page(
 
 
 @pytest.mark.full
-@pytest.mark.timeout(120)
-def test_an_engine_that_can_t_be_loaded_fails_alone_and_says_why(
+def test_at_its_limit_it_stops_all_that_it_started_and_the_page_says_how_far_it_came(
     stub_driver: StubDriver, tmp_path: Path
 ) -> None:
     stub_driver.add_gpu("GPU-a0", total_mib=1000)
+    before = {one.pid for one in psutil.process_iter()}
     page = tmp_path / "gpu.md"
-    options = json.dumps({"model_path": "/nowhere"})
-    engine = ("--engine", "transformers", "--engine-options", options)
-    done = check(stub_driver, "--quick", *engine, "--report", str(page), "--limit", "20")
+    done = check(stub_driver, "--report", str(page), "--limit", "12")
     assert done.returncode == 1, done.stdout + done.stderr
+    assert done.stderr.splitlines()[-1] == "Stopped before the end, after 12 s at most."
+    assert page.read_text("utf-8").count("the time was over before it") == 2
+    assert [one for one in psutil.process_iter() if one.pid not in before and is_ours(one)] == []
+
+
+def is_ours(process: psutil.Process) -> bool:
+    """Whether a process belongs to a benchmark."""
+    with suppress(psutil.NoSuchProcess):
+        told = " ".join(process.cmdline())
+        return "benchmarks." in told or "multiprocessing" in told
+    return False
 
 
 def test_the_last_line_has_the_figures_and_the_table_is_what_looks_like_one() -> None:
@@ -90,6 +102,15 @@ def test_the_last_line_has_the_figures_and_the_table_is_what_looks_like_one() ->
 def test_a_benchmark_without_figures_is_named_with_its_last_words(lines: list[str]) -> None:
     with pytest.raises(CheckError, match="no figures: .*" + " / ".join(lines[-3:])):
         read(lines)
+
+
+@pytest.mark.full
+def test_an_engine_that_can_t_be_loaded_is_named_with_the_reason() -> None:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    machine = Machine(env, "A stub GPU", 1000, 1)
+    subject = Subject("transformers", {"model_path": "/nowhere"})
+    with pytest.raises(CheckError, match=r"transformers was not measured: .*model_path='/nowhere'"):
+        bench_engine(machine, subject, quick=True)
 
 
 def test_what_failed_stands_beside_what_was_found() -> None:
