@@ -47,7 +47,7 @@ def test_it_measures_batches_and_engines_and_writes_a_page(
     assert done.returncode == 0, done.stdout + done.stderr
     *lines, last = done.stdout.splitlines()
     checks: dict[str, Any] = json.loads(last)["checks"]
-    assert list(checks) == ["batches", "transformers", "tone"]
+    assert list(checks) == ["transformers", "tone", "batches"]
     ways = checks["batches"]["ways"]
     assert list(ways) == [
         *("1", "4 unsorted", "4 sorted", "4 bucketed"),
