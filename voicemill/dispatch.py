@@ -101,9 +101,7 @@ class Dispatcher:
     def _send(self, task: AdmittedTask) -> None:
         limit = time_limit(task.seconds, self._settings)
         try:
-            self._queue.send(
-                engine_of(task.engine), task.id, time_limit=limit, job_class=task.job_class
-            )
+            self._queue.send(task.engine, task.id, time_limit=limit, job_class=task.job_class)
         except StoreUnavailableError as error:
             logger.warning("task %s stays admitted, not sent: %s", task.id, error)
 

@@ -11,9 +11,12 @@ from kombu.exceptions import OperationalError
 
 from voicemill.errors import StoreUnavailableError
 from voicemill.fairness import JobClass
+from voicemill.rollouts import engine_of
 from voicemill.settings import Settings
 
 SYNTHESIZE = "voicemill.synthesize"
+LANE = "voicemill_lane"
+"""The header that names the lane of a batch which waits for a revision."""
 UNACKED_PREFIX = "voicemill-unacked:"
 PRIORITY_SEPARATOR = "\x06\x16"
 MESSAGE_PRIORITIES = {JobClass.BULK: 9, JobClass.INTERACTIVE: 0}
@@ -49,9 +52,10 @@ class Queue:
         )
 
     def send(
-        self, engine: str, task_id: str, *, time_limit: int, job_class: JobClass = JobClass.BULK
+        self, lane: str, task_id: str, *, time_limit: int, job_class: JobClass = JobClass.BULK
     ) -> None:
         """Send one task; raises ``StoreUnavailableError`` when the broker does not answer."""
+        engine = engine_of(lane)
         try:
             self._app.send_task(
                 SYNTHESIZE,
@@ -62,6 +66,7 @@ class Queue:
                 priority=MESSAGE_PRIORITIES[job_class],
                 retry=False,
                 ignore_result=False,
+                headers=None if lane == engine else {LANE: lane},
             )
         except (OperationalError, OSError) as error:
             raise StoreUnavailableError(f"The broker can't be reached: {error}.") from error

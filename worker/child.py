@@ -65,6 +65,8 @@ class Wishes:
     """To be replaced."""
     drain: bool | None = None
     """To be given no more jobs, or jobs again."""
+    lanes: tuple[str, ...] | None = None
+    """To be given jobs from these lanes."""
 
 
 class Child:
@@ -105,6 +107,7 @@ class Child:
         self._over_by_nature: list[Reason] = []
         self._asked: Reason | None = None
         self._drains = False
+        self._lanes: tuple[str, ...] = (self._capabilities.engine,)
         self._orders = self._orders_at_start = Orders()
         self._nearest: tuple[Reason, float] | None = None
         self._leaving = threading.Event()
@@ -191,7 +194,12 @@ class Child:
             self._asked = reason
             ask = self._wish(reason)
         drains, self._drains = self._drains, self._orders.drain
-        return Wishes(ask=ask, drain=None if drains == self._drains else self._drains)
+        lanes, self._lanes = self._lanes, self._orders.lanes
+        return Wishes(
+            ask=ask,
+            drain=None if drains == self._drains else self._drains,
+            lanes=None if lanes == self._lanes else self._lanes,
+        )
 
     def _try_engine(self) -> None:
         """Where items in a row failed: if the engine still speaks, it was the items."""

@@ -1,8 +1,8 @@
 """Celery's prefork pool that recycles its children without a pause.
 
-The only module that stands on private names of Celery and billiard; ``tests/worker/test_pool.py``
-says which. Their minor versions are pinned. What to do is decided elsewhere: in the child by
-``recycle``, in the parent by ``handover`` and ``room``.
+This module, ``routed_pool`` and ``child_process`` alone stand on private names of Celery and
+billiard; ``tests/worker/test_pool.py`` says which. Their minor versions are pinned. What to do is
+decided elsewhere: in the child by ``recycle``, in the parent by ``handover`` and ``room``.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import sys
 import time
 from contextlib import suppress
 from typing import Any
 
 import billiard.pool
 from billiard import semaphore_tracker
-from celery.concurrency import asynpool, prefork
+from celery.concurrency import prefork
 
 from voicemill.workers import ChildState
 from worker import process
+from worker.child_process import ASK, GO, LANES, LEAVE, PAUSE, RESUME, WARM, ChildProcess
 from worker.environment import environment
-from worker.handover import Handovers, Leaver, Wish
+from worker.handover import Leaver, Wish
+from worker.routed_pool import RoutedPool
 from worker.silence import Silence
 
 logger = logging.getLogger(__name__)
@@ -35,74 +36,19 @@ REAP_PAUSE_SECONDS = 0.01
 REAP_TRIES = 1000
 WRITE_PAUSE_SECONDS = 0.01
 TICK_SECONDS = 1.0
-POLL_SECONDS = 1.0
 CLEAN_EXITS = (billiard.pool.EX_OK, billiard.pool.EX_RECYCLE)
 
-WARM, ASK, GO, PAUSE, RESUME = (
-    f"voicemill-{word}" for word in ("warm", "ask", "go", "pause", "resume")
-)
-"""What a child says to its parent, beside Celery's own words."""
-LEAVE = "voicemill-leave"
-"""What the parent says to a child, behind the job that may be in its pipe."""
 
-
-class ChildProcess(asynpool.Worker):
-    """Looks at itself before each job it reads from its pipe, and each second; never inside one."""
-
-    def __call__(self) -> None:
-        process.die_with_parent()
-        super().__call__()
-
-    def on_loop_start(self, pid: int) -> None:
-        """The child is ready; tell how long its engine took, then Celery's own word."""
-        theirs: Any = self
-        child = process.current_child()
-        theirs.outq.put((WARM, (pid, child.warmup_seconds, child.others)))
-        super().on_loop_start(pid)
-
-    def _make_child_methods(self, *args: Any, **kwargs: Any) -> None:
-        super()._make_child_methods(*args, **kwargs)
-        theirs: Any = self
-        limits = {"max_tasks": theirs.maxtasks, "max_memory_kib": theirs.max_memory_per_child}
-        theirs.maxtasks = theirs.max_memory_per_child = None
-        receive = theirs.wait_for_job
-
-        def wait_for_job(*args: Any, **kwargs: Any) -> Any:
-            child = process.current_child()
-            wishes = child.look(**limits)
-            if wishes.leave_now is not None:
-                theirs.outq.put((GO, (os.getpid(), wishes.leave_now)))
-                child.leave()
-                sys.exit(billiard.pool.EX_RECYCLE)
-            if wishes.ask is not None:
-                theirs.outq.put((ASK, (os.getpid(), wishes.ask)))
-            if wishes.drain is not None:
-                theirs.outq.put((PAUSE if wishes.drain else RESUME, (os.getpid(),)))
-            # Celery's own reading of the pipe waits for ever, and an idle child would never look.
-            if not theirs.inq._reader.poll(POLL_SECONDS):
-                return None
-            request = receive(*args, **kwargs)
-            if request and request[0] == LEAVE:
-                child.leave(**request[1])
-                sys.exit(billiard.pool.EX_RECYCLE)
-            return request
-
-        theirs.wait_for_job = wait_for_job
-
-
-class ChildPool(asynpool.AsynPool):
+class ChildPool(RoutedPool):
     """Makes a child's successor before the child leaves, and reaps exited ones at once."""
 
     Worker = ChildProcess
     timers = property(lambda self: {self.maintain_pool: 5.0, self.tick: TICK_SECONDS})
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._handovers = Handovers()
         self._loaded: set[int] = set()
-        self._paused: set[int] = set()
         self._waits_for_room: dict[int, Leaver] = {}
         self._silence = Silence()
-        self._hub: Any = None
         super().__init__(*args, **kwargs)
         self._result_handler.state_handlers |= {
             ASK: self.on_ask,
@@ -110,6 +56,7 @@ class ChildPool(asynpool.AsynPool):
             GO: self.on_go,
             PAUSE: self.on_pause,
             RESUME: self.on_resume,
+            LANES: self.on_lanes,
         }
 
     def register_with_event_loop(self, hub: Any) -> None:
@@ -139,6 +86,7 @@ class ChildPool(asynpool.AsynPool):
     def on_job_ready(self, *told: Any) -> None:
         """A batch is done; where its child gets no more, one message less may be held."""
         super().on_job_ready(*told)
+        self._hub.call_soon(self._route)
         if told[-1] not in self._all_inqueues:
             self._hub.call_soon(self._show)
 
@@ -171,10 +119,7 @@ class ChildPool(asynpool.AsynPool):
         child = self._by_pid(pid)
         if child is not None and pid in self._paused:
             self._paused.discard(pid)
-            if pid not in self._handovers.leaving:
-                self._all_inqueues.add(child.inqW_fd)
-                if self._jobs_of(child):
-                    self._busy_workers.add(child.inqW_fd)
+            self._write_to_again(child)
             self._show()
 
     def on_process_alive(self, pid: int) -> None:
@@ -257,13 +202,6 @@ class ChildPool(asynpool.AsynPool):
         self._stop_writing_to(old)
         old.inq.put((LEAVE, {"is_surplus": is_surplus}))
 
-    def _stop_writing_to(self, child: Any) -> None:
-        self._all_inqueues.discard(child.inqW_fd)
-        # Celery writes to a free child only while fewer are busy than take jobs.
-        self._busy_workers.discard(child.inqW_fd)
-        if child.inqW_fd not in self._active_writes:
-            self._hub.remove_writer(child.inqW_fd)
-
     def _repopulate_pool(self, exitcodes: Any) -> None:
         """Fill the slots that nobody holds; for one that has to wait, ``tick`` asks again."""
         crashed = any(code not in CLEAN_EXITS for code in exitcodes)
@@ -312,6 +250,8 @@ class ChildPool(asynpool.AsynPool):
     def _gone(self, proc: Any) -> None:
         parent, now = process.parent(), time.monotonic()
         self._paused.discard(proc.pid)
+        self._apart.discard(proc.pid)
+        self._routing.gone(proc.pid)
         failed = self._handovers.gone(proc.pid, now)
         is_held = proc.index < self._processes and self._state == billiard.pool.RUN
         if is_held and failed is not None:
@@ -351,20 +291,15 @@ class ChildPool(asynpool.AsynPool):
         is_told = bool(jobs) or child.pid in self._handovers.leaving
         return is_told and not any(job._accepted for job in jobs)
 
-    def _jobs_of(self, child: Any) -> list[Any]:
-        return [job for job in self._cache.values() if job._write_to is child and not job.ready()]
-
     def _leaver(self, child: Any, wish: Wish) -> Leaver:
         return Leaver(child.pid, child.index, process.parent().devices.of(child.index), wish)
 
-    def _by_pid(self, pid: int) -> Any:
-        return next((child for child in self._pool if child.pid == pid), None)
-
     def _show(self) -> None:
         states = {child.pid: (child.index, self._state_of(child)) for child in self._pool}
-        others = [one for one in self._pool if one.inqW_fd not in self._all_inqueues]
-        held = sum(len(self._jobs_of(child)) for child in others)
-        process.parent().sees(states, takers=len(self._all_inqueues), held=held)
+        takers = [one for one in self._pool if self._takes_jobs(one)]
+        others = [one for one in self._pool if one not in takers]
+        held = sum(len(self._jobs_of(child)) for child in others) + len(self._routing)
+        process.parent().sees(states, takers=len(takers), held=held)
 
     def _state_of(self, child: Any) -> ChildState:
         if child in self._waiting_to_start or child.inqW_fd not in self._fileno_to_inq:

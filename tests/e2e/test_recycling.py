@@ -167,28 +167,6 @@ def test_a_child_that_breaks_soon_after_its_start_is_not_replaced_at_once_and_it
 
 
 @pytest.mark.full
-def test_children_with_another_revision_than_the_wanted_are_replaced_but_not_for_ever(
-    tmp_path: Path, redis_url: str
-) -> None:
-    with SoloWorker(redis_url, tmp_path, VOICEMILL_MIN_AGE_SECONDS="60") as worker:
-        worker.store.want_model("tone", "another")
-        worker.wait_until("a recycle", lambda: worker.recycles().get("model"))
-        worker.wait_until("its record", lambda: worker.record.recycles)
-        successor = worker.record.recycles[0].successor
-        worker.wait_until(
-            "the new child alone",
-            lambda: [one.pid for one in worker.processes("ready", "leaving")] == [successor],
-        )
-        worker.wait_until(
-            "the second asking",
-            lambda: [c["next_reason"] for c in worker.store.snapshot().children] == ["model"],
-        )
-        assert worker.recycles() == {"model": 1}
-        worker.store.want_model("tone", None)
-        assert worker.stop() == 0
-
-
-@pytest.mark.full
 def test_a_fresh_child_over_a_limit_works_on_and_health_says_so(
     tmp_path: Path, redis_url: str
 ) -> None:
