@@ -52,7 +52,13 @@ def test_an_engine_alone_speaks_each_line_into_a_file(tmp_path: Path) -> None:
 
 def test_a_line_that_fails_ends_the_measurement(tmp_path: Path) -> None:
     with pytest.raises(SynthesisError):
-        speak_bare("tone", {"fail": "always"}, None, ["One."], tmp_path)
+        speak_bare(
+            "tone",
+            {"memory_characters": 30},
+            None,
+            ["A line of more than thirty characters."],
+            tmp_path,
+        )
 
 
 @pytest.mark.full
