@@ -13,6 +13,8 @@ PARENT = "VOICEMILL_PARENT_PID"
 SLOT = "VOICEMILL_SLOT"
 """Tells a child which slot of its worker it holds."""
 CUDA_DEVICES = "CUDA_VISIBLE_DEVICES"
+THREADS = "OMP_NUM_THREADS"
+"""Tells libraries of arithmetic, and engines, how many threads they may have."""
 TORCH_ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
 OF_THIS_PYTHON = ("PYTHON", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")
 OF_OURS = ("VOICEMILL_",)
@@ -28,6 +30,15 @@ def visible_devices() -> str | None:
 def unsaid(names: Iterable[str]) -> list[str]:
     """Those of these variables of which nothing was said."""
     return [name for name in names if not os.environ.get(name)]
+
+
+def thread_share() -> int:
+    """Threads of arithmetic that an engine may have; 1 where nothing that can be read was said.
+
+    A list has one number for each depth of nested threads, as OpenMP reads it.
+    """
+    outermost = os.environ.get(THREADS, "").partition(",")[0].strip()
+    return max(1, int(outermost)) if outermost.isdecimal() else 1
 
 
 def forbid_telemetry() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from voicemill.cores import threads_for, usable_cores
 from voicemill.settings import Settings
-from worker.environment import unsaid
+from worker.environment import THREADS, unsaid
 
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+NAMES = (THREADS, "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 """What libraries of arithmetic read once, when they are loaded."""
 
 
@@ -17,4 +17,4 @@ def threads_environment(settings: Settings) -> dict[str, str]:
     """
     children = sum(settings.pools.values())
     threads = settings.threads_per_child or threads_for(usable_cores(), children)
-    return dict.fromkeys(unsaid(THREADS), str(threads))
+    return dict.fromkeys(unsaid(NAMES), str(threads))

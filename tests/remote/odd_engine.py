@@ -21,6 +21,7 @@ from voicemill.voices import Capabilities
 from worker.cached_memory import CachedMemory
 from worker.engines.base import Prompt, Samples, Segment, SynthesisOptions
 from worker.engines.tone import ToneEngine
+from worker.environment import thread_share
 from worker.remote.wire import LENGTHS, MAGIC
 
 SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -133,6 +134,7 @@ class OddEngine(ToneEngine):
             "path": sys.path,
             "environment": dict(os.environ),
             "modules": sorted(sys.modules),
+            "threads": thread_share(),
             "standard input": os.readlink("/proc/self/fd/0"),
         }
         Path(path).write_text(json.dumps(told))

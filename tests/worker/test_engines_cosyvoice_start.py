@@ -17,6 +17,7 @@ from voicemill.voices import HOW_TO_ENROL, Capabilities
 from worker.engines import load_engine
 from worker.engines.cosy import build
 from worker.engines.cosyvoice import CosyVoiceEngine
+from worker.environment import THREADS
 
 
 def refused(world: World, **options: Any) -> str:
@@ -174,10 +175,14 @@ def test_nothing_is_written_into_the_model_s_folder(world: World) -> None:
     assert listing() == before
 
 
-def test_threads_are_set_on_the_cpu(world: World) -> None:
-    world.load(threads=3)
-    torch = world.module("cosyvoice.which_torch").torch
-    assert torch.threads[-1] == 3
+def test_threads_on_the_cpu_are_the_child_s_share_unless_an_option_says_otherwise(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(THREADS, "2")
+    for options, threads in (({}, 2), ({"threads": 3}, 3)):
+        world.load(**options)
+        torch = world.module("cosyvoice.which_torch").torch
+        assert torch.threads[-1] == threads
 
 
 def test_without_a_voice_it_starts_and_says_how_to_enrol_one(

@@ -14,7 +14,7 @@ from voicemill.settings import Settings
 from voicemill.store import Store
 from worker.parent import Parent
 from worker.placement import slots_before
-from worker.threads import THREADS
+from worker.threads import NAMES
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_a_slot_that_is_given_up_is_told_of_no_more(parent: Parent, store: Store
 def test_children_share_the_cores_with_those_of_the_stack_s_other_engines(
     parent: Parent, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in THREADS:
+    for name in NAMES:
         monkeypatch.delenv(name, raising=False)
     cores = usable_cores()
     pools = (Pool("hibari", 1), Pool("tone", cores))
@@ -69,7 +69,7 @@ def test_children_share_the_cores_with_those_of_the_stack_s_other_engines(
     ):
         made = Parent(replace(settings, redis_url=redis_url), "other@host")
         found = made.environment_of(0)
-        assert {found[name] for name in THREADS} == {str(threads)}
+        assert {found[name] for name in NAMES} == {str(threads)}
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     assert "OMP_NUM_THREADS" not in parent.environment_of(0), "what a user sets is passed on"
 

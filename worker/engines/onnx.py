@@ -1,4 +1,4 @@
-"""Models that ONNX Runtime runs: one thread, memory that stays flat, faults by our names."""
+"""Models that ONNX Runtime runs: as many threads as the child may have, memory that stays flat, faults by our names."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import (
 )
 
 from voicemill.errors import OutOfMemoryError, SynthesisError
+from worker.environment import thread_share
 
 FAULTS = (
     *(EPFail, Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, NoModel, NotImplemented),
@@ -36,7 +37,7 @@ def session(path: Path) -> onnxruntime.InferenceSession:
     one before it spoke badly.
     """
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.intra_op_num_threads, options.inter_op_num_threads = thread_share(), 1
     options.enable_cpu_mem_arena = options.enable_mem_pattern = False
     onnxruntime.set_seed(secrets.randbits(31))
     return onnxruntime.InferenceSession(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from voicemill.errors import SettingsError
 from worker.engines.base import refusal, refuse_unknown
+from worker.environment import thread_share
 from worker.missing import Missing
 
 SWITCHES = ("fp16", "trt", "vllm")
@@ -56,7 +57,7 @@ class CosyVoiceOptions:
     fp16: bool = False
     trt: bool = False
     vllm: bool = False
-    threads: int = 1
+    threads: int = field(default_factory=thread_share)
 
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> CosyVoiceOptions:
