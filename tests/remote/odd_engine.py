@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from voicemill.errors import OutOfMemoryError, SynthesisError
+from voicemill.errors import OutOfMemoryError, SettingsError, SynthesisError
 from voicemill.voices import Capabilities
 from worker.cached_memory import CachedMemory
 from worker.engines.base import Prompt, Samples, Segment, SynthesisOptions
@@ -48,6 +48,8 @@ class OddEngine(ToneEngine):
     def load(self, options: Mapping[str, Any]) -> Capabilities:
         """What is printed here is no user's."""
         print("printed as it loads")
+        if options.get("raise") == "memory":
+            raise SettingsError("It was told so.") from RuntimeError("CUDA error: out of memory")
         if "raise" in options:
             raise ImportError("libodd.so is not there")
         able = super().load(options)

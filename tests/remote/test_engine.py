@@ -356,6 +356,7 @@ def test_what_is_no_frame_ends_the_process_by_name(
     ("options", "kind", "said"),
     [
         ({"no_such": 1}, SettingsError, "tone has no option 'no_such'"),
+        ({"raise": "memory"}, OutOfMemoryError, "No memory was left to load the model."),
         ({"raise": 1}, SettingsError, ""),
     ],
 )

@@ -12,6 +12,8 @@ from voicemill.cores import usable_cores
 from voicemill.pools import Pool
 from voicemill.settings import Settings
 from voicemill.store import Store
+from worker.exits import EXIT_NO_MEMORY
+from worker.handover import Handover, Leaver, Wish
 from worker.parent import Parent
 from worker.placement import slots_before
 from worker.threads import NAMES
@@ -45,6 +47,15 @@ def test_an_empty_slot_is_told_until_a_child_of_that_very_slot_is_up(
     assert "Child 11" in (failure(store) or "")
     parent.child_up(0)
     wait_until(lambda: failure(store) is None)
+
+
+def test_want_of_memory_is_told_by_its_code_with_what_to_do(parent: Parent, store: Store) -> None:
+    wish = Wish("requested")
+    parent.load_failed(11, 0, EXIT_NO_MEMORY)
+    parent.handover_failed(Handover(Leaver(12, 1, "host", wish), 13, 0.0), EXIT_NO_MEMORY)
+    wait_until(lambda: "Successor 13" in (failure(store) or ""))
+    told = str(failure(store))
+    assert told.count("out_of_memory: no memory was left to load its engine in; end what else") == 2
 
 
 def test_a_slot_that_is_given_up_is_told_of_no_more(parent: Parent, store: Store) -> None:

@@ -1,4 +1,4 @@
-"""Models that ONNX Runtime runs: as many threads as the child may have, memory that stays flat, faults by our names."""
+"""Models that ONNX Runtime runs: threads by share, memory that stays flat, faults by our names."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from onnxruntime.capi.onnxruntime_pybind11_state import (
 )
 
 from voicemill.errors import OutOfMemoryError, SynthesisError
+from worker.engines.no_memory import says_want
 from worker.environment import thread_share
 
 FAULTS = (
     *(EPFail, Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, NoModel, NotImplemented),
     RuntimeException,
 )
-NO_MEMORY = ("bad_alloc", "bad allocation", "failed to allocate", "out of memory")
 
 
 def session(path: Path) -> onnxruntime.InferenceSession:
@@ -51,7 +51,7 @@ def named_faults() -> Iterator[None]:
     try:
         yield
     except FAULTS as error:
-        if any(sign in str(error).lower() for sign in NO_MEMORY):
+        if says_want(str(error)):
             raise OutOfMemoryError("The host had no memory left for a segment.") from error
         raise SynthesisError("ONNX Runtime could not run the model.") from error
     except MemoryError as error:
