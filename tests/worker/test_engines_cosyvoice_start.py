@@ -19,6 +19,9 @@ from worker.engines.cosy import build
 from worker.engines.cosyvoice import CosyVoiceEngine
 from worker.environment import THREADS
 
+ROOT = Path(__file__).parents[2]
+WHERE = f"--checkout {CHECKOUT} --model-dir {{0.model_dir}}"
+
 
 def refused(world: World, **options: Any) -> str:
     """What a start that fails says."""
@@ -109,8 +112,8 @@ def test_what_is_not_built_is_named_with_the_command_that_builds_it(
 ) -> None:
     before = sorted(world.model_dir.iterdir())
     assert (
-        f"{world.model_dir / name} (build it once: {sys.executable} -m worker.engines.cosy.build "
-        f"--checkout {CHECKOUT} --model-dir {world.model_dir} --{flag})"
+        f"{world.model_dir / name} (build it once: PYTHONPATH={ROOT} {sys.executable} "
+        f"-m worker.engines.cosy.build {WHERE.format(world)} --{flag})"
     ) in refused(world, **{flag: True})
     assert sorted(world.model_dir.iterdir()) == before
 
@@ -313,7 +316,31 @@ def test_a_plan_of_another_gpu_is_named_with_the_command_that_builds_it(
     world: World, cuda: Device
 ) -> None:
     (world.model_dir / PLAN).write_text("a plan of another GPU")
-    assert f"{sys.executable} -m worker.engines.cosy.build" in refused(world, trt=True)
+    message = refused(world, trt=True)
+    assert message.endswith(f"-m worker.engines.cosy.build {WHERE.format(world)} --trt --anew.")
+    assert command(world, "--trt") == 0
+    assert refused(world, trt=True) == message, "it was there"
+    assert command(world, "--trt", "--anew") == 0
+    world.load(trt=True)
+    assert world.model.model.flow.trt
+
+
+@pytest.mark.parametrize(("flag", "name"), [("trt", PLAN), ("vllm", "vllm/model.safetensors")])
+def test_what_is_not_whole_is_built_over(world: World, cuda: Device, flag: str, name: str) -> None:
+    """As upstream leaves it where it is ended while it writes."""
+    (world.model_dir / name).parent.mkdir(exist_ok=True)
+    (world.model_dir / name).touch()
+    assert "build it once" in refused(world, **{flag: True})
+    assert command(world, f"--{flag}") == 0
+    world.load(**{flag: True})
+
+
+def test_a_plan_in_half_precision_is_built_by_the_command_that_is_told(
+    world: World, cuda: Device, tmp_path: Path
+) -> None:
+    two = World(tmp_path / "two")
+    two.make_model(version=2)
+    assert f"{WHERE.format(two)} --trt --fp16)" in refused(two, trt=True, fp16=True)
 
 
 def test_vllm_is_told_of_the_model(world: World, cuda: Device) -> None:

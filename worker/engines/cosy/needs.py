@@ -32,10 +32,11 @@ PATIENCE_SECONDS = 60.0
 
 def missing(options: Mapping[str, Any], python: Path | None) -> list[Missing]:
     """What to bring, and the options that can't be used; ``python`` is the engine's own."""
-    return [*of_options(options), *of_python(options, python or Path(sys.executable))]
+    of_engine = python or Path(sys.executable)
+    return [*of_options(options, of_engine), *of_python(options, of_engine)]
 
 
-def of_options(options: Mapping[str, Any]) -> Iterator[Missing]:
+def of_options(options: Mapping[str, Any], python: Path) -> Iterator[Missing]:
     """What is not where the options say, and what else the engine would refuse in them."""
     try:
         chosen = CosyVoiceOptions.parse(options)
@@ -43,7 +44,7 @@ def of_options(options: Mapping[str, Any]) -> Iterator[Missing]:
         found = [*of_checkout(options), *of_model(options), *of_voices(options)]
         yield from found or [Missing.told_by(error)]
     else:
-        yield from chosen.missing_files()
+        yield from chosen.missing_files(python)
 
 
 def of_checkout(options: Mapping[str, Any]) -> Iterator[Missing]:
