@@ -285,6 +285,9 @@ class Child:
         self._is_policy_adopted = True
         self._note_footprint()
         logger.info("limits of child %d: %s", os.getpid(), self._policy)
+        for one in self._vitals.gpu.devices:
+            source, reason = one.measured_by or "nobody", one.reason or "the driver's own figure"
+            logger.info("%s is measured by: %s (%s)", one.uuid, source, reason)
 
     def _note_footprint(self) -> None:
         here = self._capabilities

@@ -47,6 +47,10 @@ class HibariEngine:
     def load(self, options: Mapping[str, Any]) -> Capabilities:
         """Load every voice that is on disk."""
         refuse_unknown("hibari", options, ())
+        logger.info(
+            "ONNX Runtime %s: %d threads, arena and memory pattern as hibari-tts %s has them",
+            *(version("onnxruntime"), thread_share(), version("hibari-tts")),
+        )
         for name in VOICES:
             if is_on_disk(name):
                 self._voices[name] = hibari.Hibari(voice=name, threads=thread_share())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ from voicemill.errors import OutOfMemoryError, SynthesisError
 from worker.engines.no_memory import says_want
 from worker.environment import thread_share
 
+logger = logging.getLogger(__name__)
+
 FAULTS = (
     *(EPFail, Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, NoModel, NotImplemented),
     RuntimeException,
@@ -39,6 +42,12 @@ def session(path: Path) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = thread_share(), 1
     options.enable_cpu_mem_arena = options.enable_mem_pattern = False
+    logger.info(
+        "ONNX Runtime %s: %d threads, no arena, no memory pattern, for %s",
+        onnxruntime.__version__,
+        options.intra_op_num_threads,
+        path.name,
+    )
     onnxruntime.set_seed(secrets.randbits(31))
     return onnxruntime.InferenceSession(
         str(path), sess_options=options, providers=["CPUExecutionProvider"]
