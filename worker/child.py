@@ -286,8 +286,8 @@ class Child:
         self._note_footprint()
         logger.info("limits of child %d: %s", os.getpid(), self._policy)
         for one in self._vitals.gpu.devices:
-            source, reason = one.measured_by or "nobody", one.reason or "the driver's own figure"
-            logger.info("%s is measured by: %s (%s)", one.uuid, source, reason)
+            source, why = one.measured_by or "nobody", one.reason or "the driver's own figure"
+            logger.info("%s is measured by: %s (%s)", one.uuid, source, why)
 
     def _note_footprint(self) -> None:
         here = self._capabilities

@@ -13,7 +13,7 @@ from voicemill.errors import OutOfMemoryError, SettingsError, VoicemillError
 from voicemill.rollouts import Revision
 from voicemill.settings import Settings
 from voicemill.workers import child_id, place_of
-from worker.environment import parent_pid, slot
+from worker.environment import keep_to_cores, parent_pid, slot
 from worker.exits import EXIT_MISCONFIGURED, EXIT_NO_MEMORY, EXIT_NOT_LOADED, MEANINGS
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def start_child(node: str) -> None:
 
     global _child
     settings = Settings.from_env()
+    keep_to_cores()
     place, revision = place_of(node, slot()), Revision()
 
     def take_back(why: str) -> bool:

@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 
 from tests.support import wait_until
-from voicemill.cores import usable_cores
+from voicemill.cores import affinity, usable_cores
 from voicemill.pools import Pool
 from voicemill.settings import Settings
 from voicemill.store import Store
+from worker.devices import Devices
 from worker.exits import EXIT_NO_MEMORY
 from worker.handover import Handover, Leaver, Wish
 from worker.parent import Parent
@@ -83,6 +84,31 @@ def test_children_share_the_cores_with_those_of_the_stack_s_other_engines(
         assert {found[name] for name in NAMES} == {str(threads)}
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     assert "OMP_NUM_THREADS" not in parent.environment_of(0), "what a user sets is passed on"
+
+
+class Beside(Devices):
+    """Devices beside one of the cores."""
+
+    def cores_near(self, slot: int, allowed: frozenset[int]) -> frozenset[int]:
+        """The first of them, for the first slot."""
+        return frozenset({min(allowed)}) if slot == 0 else frozenset()
+
+
+def test_a_child_beside_whose_device_cores_are_is_told_of_them_and_has_no_more_threads(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    first, told = str(min(affinity())), {}
+    for numa in (True, False):
+        made = Parent(Settings(redis_url=redis_url, engine="tone", workers=1, numa=numa), "o@host")
+        made.devices = Beside()
+        told[numa] = [made.environment_of(slot) for slot in (0, 1)]
+    assert [one.get("VOICEMILL_CORES") for one in (*told[True], *told[False])] == [
+        *(first, None, None, None)
+    ]
+    assert told[True][0]["OMP_NUM_THREADS"] == "1"
+    assert {one["OMP_NUM_THREADS"] for one in told[False]} == {str(usable_cores())}
 
 
 def test_the_slots_of_the_engines_that_come_first_are_taken() -> None:
