@@ -32,6 +32,7 @@ def test_texts_of_all_lengths_leave_memory_flat_and_the_session_s_options_are_in
         "VOICEMILL_ENGINE_OPTIONS": "",
         "VOICEMILL_HOST_MEMORY_LIMIT": "off",
         "VOICEMILL_MAX_TASKS_PER_CHILD": "off",
+        "VOICEMILL_MAX_SLOWDOWN": "off",
         "VOICEMILL_BATCH_SECONDS": "5",
     }
     with SoloWorker(redis_url, tmp_path, "-l", "INFO", **env) as worker:

@@ -41,6 +41,7 @@ MODEL_FILES = (
     f"{BLANK}/merges.txt",
     f"{BLANK}/model.safetensors",
 )
+HUB_TOOL = "huggingface-cli"
 POINTER = b"version https://git-lfs"
 UPSTREAM = "https://github.com/FunAudioLLM/CosyVoice"
 KNOWN_COMMIT = "ace7c47"
@@ -116,7 +117,7 @@ class CosyVoiceOptions:
     def missing_files(self, python: Path) -> Iterator[Missing]:
         """Every file that is needed and is not there, or not whole; ``python`` is the engine's."""
         yield from missing_of_checkout(self.checkout)
-        yield from missing_of_model(self.model_dir, self.version)
+        yield from missing_of_model(self.model_dir, self.version, python)
         for name in self.unbuilt():
             command = self.build(self.artefacts()[name], python)
             yield Missing(str(self.model_dir / name), f"build it once: {command}", command)
@@ -170,28 +171,33 @@ def missing_of_checkout(checkout: Path) -> Iterator[Missing]:
             yield Missing(str(path), "not in this checkout", command)
 
 
-def missing_of_model(model_dir: Path, version: int) -> Iterator[Missing]:
-    """What a folder lacks to be a model of this version."""
+def missing_of_model(model_dir: Path, version: int, python: Path) -> Iterator[Missing]:
+    """What a folder lacks to be a model of this version; ``python`` is the engine's."""
     for name in MODEL_FILES:
         path = model_dir / name.format(version=version)
         if not path.is_file() or not path.stat().st_size:
-            yield Missing(str(path), "download the model again", download(model_dir, version))
+            yield Missing(
+                str(path), "download the model again", download(model_dir, version, python)
+            )
         elif is_pointer(path):
             pull = f"git -C {model_dir} lfs pull"
             yield Missing(str(path), f"a Git LFS pointer; run: {pull}", pull)
 
 
-def download(model_dir: Path, version: int = VERSIONS[0]) -> str:
-    """The command that brings a model."""
-    return f"huggingface-cli download {MODELS[version]} --local-dir {model_dir}"
+def download(model_dir: Path, version: int, python: Path) -> str:
+    """The command that brings a model, by the tool that came with the engine's packages."""
+    beside = python.parent / HUB_TOOL
+    tool = shlex.quote(str(beside)) if beside.is_file() else HUB_TOOL
+    return f"{tool} download {MODELS[version]} --local-dir {shlex.quote(str(model_dir))}"
 
 
 def folder(options: Mapping[str, Any], name: str, what: str) -> Path:
     """The folder that an option names; raises ``SettingsError`` where it is none."""
     value = options.get(name)
-    if not isinstance(value, str) or not Path(value).is_dir():
+    path = Path(value).expanduser() if isinstance(value, str) else None
+    if path is None or not path.is_dir():
         raise refusal(name, value, what)
-    return Path(value).resolve()
+    return path.resolve()
 
 
 def version_of(model_dir: Path) -> int:
