@@ -24,6 +24,6 @@ def index() -> Response:
     """Every model ever offered; ``slots`` says how many children take work for it now."""
     store = context().store
     engines = sorted(store.engines().items())
-    slots = store.snapshot().slots
-    bodies = [model_body(engine, slots.get(name, 0)) for name, engine in engines]
+    fleet = store.snapshot()
+    bodies = [model_body(engine, fleet) for _, engine in engines]
     return jsonify(page(bodies, [name for name, _ in engines]))

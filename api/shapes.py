@@ -200,6 +200,8 @@ class ModelBody(TypedDict):
     """Whether a child takes work for it now."""
     slots: int
     """How many do."""
+    revisions: dict[str, int]
+    """Children that live, by the name of the revision they have: a job may ask for one of these."""
 
 
 class VoiceBody(TypedDict):
@@ -228,6 +230,8 @@ class EnrolmentBody(TypedDict):
     duration_seconds: float | None
     sample_rate: int | None
     sample_url: str
+    transcript_error_rate: float | None
+    """Share of the transcript that a recogniser heard otherwise, where one could tell."""
     advice: str | None
     error: ErrorBody | None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final, cast
 
 from api.shapes import (
@@ -199,8 +200,11 @@ def audio_url(item: Item) -> str:
     return f"/v1/jobs/{item.job_id}/items/{item.input.custom_id}/audio"
 
 
-def model_body(engine: Capabilities, slots: int) -> ModelBody:
-    """An engine, and how many children of it take work now."""
+def model_body(engine: Capabilities, fleet: Snapshot) -> ModelBody:
+    """An engine, and the children that it has now."""
+    slots = fleet.slots.get(engine.engine, 0)
+    mine = [child for child in fleet.children if child.get("engine") == engine.engine]
+    names = Counter(child["revision"] for child in mine if child.get("revision"))
     return {
         "id": engine.engine,
         "object": "model",
@@ -227,6 +231,7 @@ def model_body(engine: Capabilities, slots: int) -> ModelBody:
         "model_licence": engine.model_licence,
         "live": slots > 0,
         "slots": slots,
+        "revisions": dict(sorted(names.items())),
     }
 
 
@@ -283,6 +288,7 @@ def enrolment_body(voice: EnrolledVoice, tenant: str) -> EnrolmentBody:
         "duration_seconds": clip.duration_seconds if clip else None,
         "sample_rate": clip.sample_rate if clip else None,
         "sample_url": f"/v1/voices/{voice.name}/sample",
+        "transcript_error_rate": clip.transcript_error_rate if clip else None,
         "advice": voice.advice,
         "error": error_body(voice.error) if voice.error else None,
     }

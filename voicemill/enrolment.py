@@ -43,6 +43,8 @@ class Clip:
     sample_rate: int
     """Hz."""
     size_bytes: int
+    transcript_error_rate: float | None = None
+    """Share of the transcript that a recogniser heard otherwise, where one could tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +99,17 @@ def clip_path(output_dir: Path, voice: EnrolledVoice) -> Path:
     """Where the clip of a voice that is ready lies: named by its content and its enrolment."""
     sha256 = voice.clip.sha256 if voice.clip else ""
     return output_dir / FOLDER / voice.tenant / f"{sha256}.{voice.token}.wav"
+
+
+def features_path(output_dir: Path, voice: EnrolledVoice, model: str) -> Path:
+    """Where what a revision of a model made of a voice's clip is kept: beside the clip."""
+    made_by = hashlib.sha256(model.encode()).hexdigest()[:16]
+    return clip_path(output_dir, voice).with_suffix(f".{made_by}.npz")
+
+
+def clip_of(file: str) -> str:
+    """The name of the clip that a file beside it belongs to."""
+    return ".".join(file.split(".")[:2]) + ".wav"
 
 
 def unlisted_name(prompt_audio: bytes, prompt_text: str, language: str) -> str:

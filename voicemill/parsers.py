@@ -60,6 +60,11 @@ def at_home(text: str) -> Path:
         raise ValueError("a path; there is no home folder to put for ~") from error
 
 
+def parse_optional_path(text: str) -> Path | None:
+    """An absolute path, or ``off``."""
+    return None if text in OFF else parse_path(text)
+
+
 def parse_optional_program(text: str) -> Path | None:
     """The absolute path of a program, or ``off``."""
     if text in OFF:

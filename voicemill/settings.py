@@ -20,6 +20,7 @@ from voicemill.parsers import (
     parse_megabytes,
     parse_memory_limit,
     parse_optional_count,
+    parse_optional_path,
     parse_optional_program,
     parse_optional_seconds,
     parse_optional_text,
@@ -162,6 +163,12 @@ class Settings:
         "32",
         parse_count,
         "Enrolled voices that a child has in memory; the one used longest ago makes way.",
+    )
+    recogniser_model: Path | None = setting(
+        "off",
+        parse_optional_path,
+        "Folder of a faster-whisper model (extra `verify`) that hears whether prompts say what "
+        "their transcripts say; or off.",
     )
     memory_check_seconds: float = setting(
         "1", parse_seconds, "Least time between two looks at memory."

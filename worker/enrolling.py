@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from voicemill.enrolment import FOLDER, Clip, EnrolledVoice, clip_path
+from voicemill.enrolment import FOLDER, Clip, EnrolledVoice, clip_of, clip_path
 from voicemill.errors import (
     InputError,
     OutputError,
@@ -43,6 +43,7 @@ class Enroller:
     def __init__(self, store: Store, settings: Settings, stopping: threading.Event) -> None:
         self._store = store
         self._folder = settings.output_dir
+        self._recogniser = settings.recogniser_model
         self._storage = Storage(store, settings)
         self._stopping = stopping
 
@@ -79,7 +80,7 @@ class Enroller:
 
         voice = prompt.voice
         try:
-            self._accept(voice, checked(prompt))
+            self._accept(voice, checked(prompt, self._recogniser))
         except InputError as error:
             self._store.refuse_prompt(voice, ItemError.of(error))
             logger.info("voice %s of %s refused: %s", voice.name, voice.tenant, error.code)
@@ -101,11 +102,16 @@ class Enroller:
 
 
 def remove_clips(store: Store, output_dir: Path) -> int:
-    """Remove the clips of deleted voices; gives how many. Raises what the store raises."""
+    """Remove the clips of deleted voices, and what models made of them; gives how many clips.
+
+    Raises what the store raises.
+    """
     removed = 0
     for clip in store.voice_removals():
         try:
-            (output_dir / FOLDER / clip).unlink(missing_ok=True)
+            path = output_dir / FOLDER / clip
+            for one in (*path.parent.glob(f"{path.stem}.*.npz"), path):
+                one.unlink(missing_ok=True)
         except OSError as error:
             logger.warning("the clip %s is not removed: %s", clip, error)
         else:
@@ -128,7 +134,7 @@ def sweep_clips(store: Store, output_dir: Path, seconds: float) -> int:
             continue
         kept = store.clips(tenant)
         for entry in old:
-            if entry.name not in kept and entry.is_file(follow_symlinks=False):
+            if clip_of(entry.name) not in kept and entry.is_file(follow_symlinks=False):
                 Path(entry.path).unlink(missing_ok=True)
                 removed += 1
     return removed

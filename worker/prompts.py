@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import io
+import logging
 import unicodedata
+from pathlib import Path
 
 import numpy as np
 import soundfile  # type: ignore[import-untyped]
 
-from voicemill.enrolment import BEST_SECONDS, LEAST_SECONDS, MOST_SECONDS, Clip
+from voicemill.enrolment import BEST_SECONDS, LEAST_SECONDS, MOST_SECONDS, Clip, EnrolledVoice
 from voicemill.errors import (
     PromptClippedError,
     PromptLengthError,
@@ -17,11 +19,15 @@ from voicemill.errors import (
     PromptSampleRateError,
     PromptSilentError,
     PromptTextImplausibleError,
+    PromptTextMismatchError,
     PromptUndecodableError,
 )
 from voicemill.store import WaitingPrompt
 from worker.audio import encode
 from worker.engines.base import Samples
+from worker.hearing import hear
+
+logger = logging.getLogger(__name__)
 
 LEAST_RATE_HZ, MOST_RATE_HZ = 16_000, 192_000
 MOST_CHANNELS = 8
@@ -40,13 +46,19 @@ PAUSE_DB = 30.0
 LEAST_LETTERS_PER_SECOND, MOST_LETTERS_PER_SECOND = 3.0, 35.0
 """Of speech; a syllable sign counts for three letters."""
 LETTERS_OF_A_SIGN = 3
+MOST_HEARD_OTHERWISE = 0.5
+"""Share of the words of a transcript: recognisers mishear, and numbers are written in two ways."""
+MOST_QUOTED = 200
 MOST_TRIES = 3
 """Of reading one clip."""
 SIGNS = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL")
 
 
-def checked(prompt: WaitingPrompt) -> tuple[Clip, bytes]:
-    """The clip of a good prompt, and its file; raises ``PromptAudioInvalidError``."""
+def checked(prompt: WaitingPrompt, recogniser: Path | None = None) -> tuple[Clip, bytes]:
+    """The clip of a good prompt, and its file; raises ``PromptAudioInvalidError``.
+
+    With the model of a ``recogniser``, the transcript has to be what that hears.
+    """
     if prompt.tries > MOST_TRIES:
         raise PromptUndecodableError(
             f"{MOST_TRIES} times the process that read the prompt audio ended over it; send "
@@ -55,13 +67,37 @@ def checked(prompt: WaitingPrompt) -> tuple[Clip, bytes]:
     samples, rate = read_prompt(prompt.upload)
     check_prompt(samples, rate, prompt.voice.prompt_text)
     data = encode(samples, rate, "wav")
+    differs = None if recogniser is None else check_heard(data, prompt.voice, recogniser)
     clip = Clip(
         sha256=hashlib.sha256(data).hexdigest(),
         duration_seconds=round(len(samples) / rate, 6),
         sample_rate=rate,
         size_bytes=len(data),
+        transcript_error_rate=differs,
     )
     return clip, data
+
+
+def check_heard(wav: bytes, voice: EnrolledVoice, recogniser: Path) -> float | None:
+    """Share of a transcript that a recogniser hears otherwise; nothing where it can't tell.
+
+    Raises ``PromptTextMismatchError`` where that is too much.
+    """
+    heard = hear(wav, voice.prompt_text, voice.language, recogniser)
+    if heard.error_rate is None:
+        logger.warning("the transcript of %s is not checked: %s", voice.name, heard.unable)
+        return None
+    if heard.error_rate > MOST_HEARD_OTHERWISE:
+        raise PromptTextMismatchError(
+            f"The transcript is not what is said in the prompt audio: {shorter(heard.text)!r} was "
+            "heard. Give every word that is said in it, and no others."
+        )
+    return round(heard.error_rate, 3)
+
+
+def shorter(text: str) -> str:
+    """A text, or its beginning."""
+    return text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}…"
 
 
 def read_prompt(data: bytes) -> tuple[Samples, int]:

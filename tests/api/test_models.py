@@ -14,6 +14,7 @@ from tests.support import TONE
 from voicemill.pools import Pool
 from voicemill.settings import Settings
 from voicemill.store import Store
+from voicemill.workers import ChildRecord
 
 HIBARI = replace(TONE, engine="hibari", model_revision="2", deterministic=False)
 BODY = {"inputs": [{"input": "Hello."}]}
@@ -42,6 +43,14 @@ def test_models_tell_how_many_children_each_has_and_keep_those_that_have_none(
         ("hibari", "2", False, 0),
         ("tone", "1", True, 2),
     ]
+
+
+def test_models_tell_which_revisions_their_children_have(client: FlaskClient, store: Store) -> None:
+    for name, revision in (("a", "base"), ("b", "fp16"), ("c", "fp16"), ("d", None)):
+        child = ChildRecord(name, "n", 1, "tone", "1", 0.0, revision=revision)
+        store.beat_child(child, 60, takes_work=True)
+    found = client.get("/v1/models").get_json()["data"]
+    assert [one["revisions"] for one in found] == [{}, {"base": 1, "fp16": 2}]
 
 
 def test_the_first_engine_speaks_where_no_model_is_named_whatever_is_live(

@@ -51,6 +51,7 @@ BAD: dict[Callable[[str], Any], list[str]] = {
     parsers.parse_share: ["30", "0%", "101%", "30 %", "-5%", "half"],
     parsers.parse_factor: ["1", "0.5", "inf", "nan", "1.5x"],
     parsers.parse_optional_text: [],
+    parsers.parse_optional_path: ["~no-such-user-anywhere/model"],
     parsers.parse_optional_program: ["python3", "bin/python", "~no-such-user-anywhere/python"],
     parsers.parse_switch: ["yes", "true", "2", "ON!"],
     parsers.parse_options: ["[]", "null", "3", "{", "load_seconds=3"],
@@ -86,6 +87,7 @@ GOOD: dict[Callable[[str], Any], st.SearchStrategy[str]] = {
     | decimals.filter(lambda number: 0 < number <= 100).map(lambda number: f"{number}%"),
     parsers.parse_factor: off | decimals.filter(lambda number: number > 1).map(str),
     parsers.parse_optional_text: words | off,
+    parsers.parse_optional_path: off | words.map(lambda text: f"/srv/{text}"),
     parsers.parse_optional_program: off | words.map(lambda text: f"/srv/{text}"),
     parsers.parse_switch: st.sampled_from(["on", "1", "off", "0"]),
     parsers.parse_options: st.dictionaries(

@@ -82,6 +82,11 @@ def revisions(stack: Stack) -> list[str]:
     return sorted(child["model_revision"] for child in children(stack))
 
 
+def wait_for_children(stack: Stack, expected: list[str]) -> None:
+    """What the parent says of its children lags behind by a second or so."""
+    wait_until(lambda: revisions(stack) == expected, 60, f"{expected}, not {revisions(stack)}")
+
+
 def start(stack: Stack, revision: str, options: dict[str, Any], **said: Any) -> str:
     body = {"model": "tone", "revision": revision, "options": options, **said}
     response = stack.request("POST", "/v1/rollouts", json=body)
@@ -112,10 +117,10 @@ def test_two_rollouts_one_rollback_and_one_that_can_not_load_under_load(tmp_path
     with stack_of(tmp_path / "home") as stack:
         with Load(stack) as load:
             first = start(stack, "r1", {})
-            wait_until(lambda: revisions(stack) == ["1", "1", "1+r1"], 60, "one canary")
+            wait_for_children(stack, ["1", "1", "1+r1"])
             move(stack, first, "promote")
             wait_for(stack, first, "completed")
-            assert revisions(stack) == ["1+r1"] * CHILDREN
+            wait_for_children(stack, ["1+r1"] * CHILDREN)
 
             bad = start(stack, "no-such-option", {"no_such_option": 1})
             failed = wait_for(stack, bad, "failed")
@@ -131,7 +136,7 @@ def test_two_rollouts_one_rollback_and_one_that_can_not_load_under_load(tmp_path
             )
             taken_back = wait_for(stack, slow, "rolled_back")
             assert "times as slow and may be 1.2" in taken_back["reason"]
-            assert revisions(stack) == ["1+r1"] * CHILDREN
+            wait_for_children(stack, ["1+r1"] * CHILDREN)
 
             second = start(
                 stack, "r2", {}, rule={"min_attempts": 50, "max_slowdown": 5, "max_memory": 5}
@@ -173,7 +178,7 @@ def test_a_revision_whose_children_die_as_they_load_is_taken_back(tmp_path: Path
             name = "fail_load_while" if revision == "raises" else "fail_warm_up_while"
             failed = start(stack, revision, {name: str(obstacle)}, canary={"percent": 100})
             assert wait_for(stack, failed, "failed")["reason"]
-            assert revisions(stack) == ["1"] * CHILDREN
+            wait_for_children(stack, ["1"] * CHILDREN)
         job = stack.submit(["Still here."])
         assert [item["model_revision"] for item in audit(stack, job, 1)] == ["1"]
 
@@ -184,14 +189,14 @@ def test_a_revision_that_hangs_as_it_loads_is_taken_back(tmp_path: Path) -> None
     with stack_of(tmp_path / "home", VOICEMILL_LOAD_TIMEOUT_SECONDS="5") as stack:
         hung = start(stack, "hangs", {"hang_load_while": str(obstacle)})
         assert "before it was ready" in wait_for(stack, hung, "failed")["reason"]
-        assert revisions(stack) == ["1"] * CHILDREN
+        wait_for_children(stack, ["1"] * CHILDREN)
 
 
 def test_a_job_is_spoken_by_the_revision_it_asks_for_and_others_by_any(tmp_path: Path) -> None:
     with stack_of(tmp_path / "home") as stack:
         texts = [f"Line {n}." for n in range(60)]
         trial = start(stack, "r1", {})
-        wait_until(lambda: revisions(stack) == ["1", "1", "1+r1"], 60, "one canary")
+        wait_for_children(stack, ["1", "1", "1+r1"])
         jobs = {
             pinned: stack.submit(texts, reuse=False, **({"revision": pinned} if pinned else {}))
             for pinned in ("r1", "base", "")
@@ -243,6 +248,6 @@ def test_a_worker_that_starts_later_has_the_promoted_revision(tmp_path: Path) ->
         assert "tone: completed" in output.splitlines()[-1]
         audited(stack, load)
     with stack_of(home) as stack:
-        assert revisions(stack) == ["1+r1"] * CHILDREN
+        wait_for_children(stack, ["1+r1"] * CHILDREN)
         job = stack.submit(["After a restart of everything."])
         assert [one["model_revision"] for one in audit(stack, job, 1)] == ["1+r1"]

@@ -94,6 +94,13 @@ class PromptNoisyError(PromptAudioInvalidError):
     title = "The prompt is too noisy"
 
 
+class PromptTextMismatchError(PromptAudioInvalidError):
+    """A recogniser hears something else in the clip than the transcript says."""
+
+    code = "prompt_text_mismatch"
+    title = "The transcript is not what is said in the prompt"
+
+
 class PromptTextImplausibleError(PromptAudioInvalidError):
     """The transcript is far too long or too short for what is spoken in the clip."""
 
