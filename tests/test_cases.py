@@ -10,7 +10,46 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 CROSS_TALK, DELIVERY = "tests/e2e/test_cross_talk.py", "tests/e2e/test_delivery.py"
+WEAR = "tests/gpu/test_wear.py"
 CASES = {
+    # Memory, GPUs and children that are replaced.
+    "B44": (
+        (
+            WEAR,
+            "test_the_parent_never_has_a_context_though_the_engine_makes_one_as_it_is_imported",
+        ),
+    ),
+    "B45": (
+        (WEAR, "test_a_fresh_child_over_its_limit_of_device_memory_works_on_and_it_is_said_once"),
+        (
+            "tests/e2e/test_recycling.py",
+            "test_a_fresh_child_over_a_limit_works_on_and_health_says_so",
+        ),
+    ),
+    "B46": (
+        (
+            WEAR,
+            "test_what_cuda_fails_at_fails_alone_and_no_other_text_is_spoken_by_that_process",
+        ),
+    ),
+    "B47": ((WEAR, "test_over_many_recycles_memory_comes_back_to_what_it_was_and_no_job_is_lost"),),
+    "B49": (
+        (
+            WEAR,
+            "test_memory_that_the_driver_tells_in_other_ways_replaces_no_child_and_its_source_is_said",
+        ),
+        (
+            "tests/worker/test_gpu.py",
+            "test_a_figure_that_the_driver_withholds_is_the_engine_s_or_the_device_s_and_never_0",
+        ),
+        ("tests/worker/test_gpu.py", "test_each_device_has_a_figure_with_its_source_or_a_reason"),
+    ),
+    "B50": (
+        (
+            "tests/e2e/test_flat_memory.py",
+            "test_texts_of_all_lengths_leave_memory_flat_and_the_session_s_options_are_in_the_log",
+        ),
+    ),
     # Work of many clients at once.
     "B38": ((CROSS_TALK, "test_a_worker_of_another_pool_does_not_start"),),
     "B40": (

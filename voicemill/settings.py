@@ -100,6 +100,11 @@ class Settings:
         parse_threads,
         "Threads of arithmetic of each child; auto shares the cores out among the children.",
     )
+    numa: bool = setting(
+        "on",
+        parse_switch,
+        "A child keeps to the cores beside its GPU where there are such; or off.",
+    )
     batch_seconds: float = setting(
         "1", parse_seconds, "Device time one task should take; longer batches cost latency."
     )

@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from typing import Any, ParamSpec
 
-from voicemill.errors import OutOfMemoryError, SynthesisError, VoicemillError
+from voicemill.errors import SynthesisError, VoicemillError
 from voicemill.jobs import Item, ItemAudio, ItemError, ItemInput
 from worker.engines.base import Samples, Segment, SynthesisOptions
+from worker.engines.torch_memory import fault_of
 from worker.sessions import Session
 
 logger = logging.getLogger(__name__)
@@ -88,11 +89,11 @@ def failure_of(
         step(*args, **kwargs)
     except VoicemillError as error:
         return error
-    except MemoryError:
-        return OutOfMemoryError("The host had no memory left.")
     except (Exception, CancelledError) as error:
         logger.exception("an item failed")
-        return SynthesisError(f"{type(error).__name__} was raised while the item was spoken.")
+        return fault_of(error) or SynthesisError(
+            f"{type(error).__name__} was raised while the item was spoken."
+        )
     return None
 
 

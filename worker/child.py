@@ -30,6 +30,7 @@ from voicemill.workers import ChildRecord, Orders
 from worker import audio
 from worker.engines import load_engine
 from worker.engines.base import WARM_UP_CALLS, Engine, Segment, SynthesisOptions
+from worker.engines.no_memory import named_want
 from worker.handover import Wish
 from worker.measurements import Measurements
 from worker.patience import patiently
@@ -94,10 +95,11 @@ class Child:
         self._dispatcher = Dispatcher(self._store, Queue(settings), settings)
         self._engine = new_engine(settings)
         began = time.perf_counter()
-        self._capabilities = named(self._engine.load(settings.engine_options), revision)
-        own = self._capabilities.voices
-        self._own_voice = own[0].name if own else None
-        synthesis_seconds = warm_up(self._engine, self._own_voice)
+        with named_want():
+            self._capabilities = named(self._engine.load(settings.engine_options), revision)
+            own = self._capabilities.voices
+            self._own_voice = own[0].name if own else None
+            synthesis_seconds = warm_up(self._engine, self._own_voice)
         self._vitals = Vitals(settings, self._engine)
         self._storage = Storage(self._store, settings)
         self._synthesizer = Synthesizer(
@@ -283,6 +285,9 @@ class Child:
         self._is_policy_adopted = True
         self._note_footprint()
         logger.info("limits of child %d: %s", os.getpid(), self._policy)
+        for one in self._vitals.gpu.devices:
+            source, why = one.measured_by or "nobody", one.reason or "the driver's own figure"
+            logger.info("%s is measured by: %s (%s)", one.uuid, source, why)
 
     def _note_footprint(self) -> None:
         here = self._capabilities

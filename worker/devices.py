@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from worker import numa
 from worker.environment import CUDA_DEVICES, visible_devices
 from worker.nvml import Driver
 
@@ -35,6 +36,11 @@ class Devices:
     def environment_of(self, slot: int) -> dict[str, str]:
         """What a child of this slot must find in its environment before it imports anything."""
         return {CUDA_DEVICES: self.of(slot)} if len(self._uuids) > 1 else {}
+
+    def cores_near(self, slot: int, allowed: frozenset[int]) -> frozenset[int]:
+        """Of the allowed cores, those beside a slot's device; none where there is no difference."""
+        pci = self._driver.pci(self.of(slot)) if self._uuids else None
+        return numa.cores_near(pci, allowed, numa.SYS) if pci else frozenset()
 
     def free_bytes(self, device: str) -> int | None:
         """Free memory of a device; not known without a driver."""

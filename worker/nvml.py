@@ -77,6 +77,17 @@ class Driver:
             troubles.append(self._nothing_visible())
         return Look(tuple(devices), "; ".join(troubles) or None)
 
+    def pci(self, uuid: str) -> str | None:
+        """The PCI address of a device, or of the card that it is a part of, where that is known."""
+        try:
+            self._open()
+            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+            with suppress(pynvml.NVMLError):
+                handle = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
+            return str(pynvml.nvmlDeviceGetPciInfo(handle).busId)
+        except pynvml.NVMLError:
+            return None
+
     def _find(self) -> tuple[tuple[str, ...], list[str]]:
         if self._uuids is not None:
             return self._uuids, []

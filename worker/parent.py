@@ -13,6 +13,7 @@ from contextlib import suppress
 import psutil
 from celery.worker import state
 
+from voicemill.cores import affinity
 from voicemill.errors import (
     SynthesisTimeoutError,
     VoicemillError,
@@ -31,7 +32,7 @@ from voicemill.workers import (
     place_of,
 )
 from worker.devices import Devices
-from worker.environment import PARENT, SLOT, TORCH_ALLOCATOR
+from worker.environment import CORES, PARENT, SLOT, TORCH_ALLOCATOR
 from worker.exits import EXIT_ENDED, EXIT_MISCONFIGURED, EXIT_NOT_LOADED, ending
 from worker.handover import Handover, Leaver, Wish
 from worker.heartbeat import Heartbeat
@@ -126,11 +127,14 @@ class Parent:
     def environment_of(self, slot: int) -> dict[str, str]:
         """What a child of this slot finds in its environment before it imports anything."""
         conf = self._settings.cuda_alloc_conf
+        allowed = frozenset(affinity())
+        near = self.devices.cores_near(slot, allowed) if self._settings.numa else frozenset()
         return {
             PARENT: str(os.getpid()),
             SLOT: str(slot),
             **({TORCH_ALLOCATOR: conf} if conf else {}),
-            **threads_environment(self._settings),
+            **({CORES: ",".join(map(str, sorted(near)))} if near else {}),
+            **threads_environment(self._settings, most=len(near or allowed)),
             **self.devices.environment_of(slot),
         }
 

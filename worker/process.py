@@ -9,12 +9,12 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from voicemill.errors import SettingsError, VoicemillError
+from voicemill.errors import OutOfMemoryError, SettingsError, VoicemillError
 from voicemill.rollouts import Revision
 from voicemill.settings import Settings
 from voicemill.workers import child_id, place_of
-from worker.environment import parent_pid, slot
-from worker.exits import EXIT_MISCONFIGURED, EXIT_NOT_LOADED
+from worker.environment import keep_to_cores, parent_pid, slot
+from worker.exits import EXIT_MISCONFIGURED, EXIT_NO_MEMORY, EXIT_NOT_LOADED, MEANINGS
 
 if TYPE_CHECKING:
     from worker.child import Child
@@ -54,6 +54,7 @@ def start_child(node: str) -> None:
 
     global _child
     settings = Settings.from_env()
+    keep_to_cores()
     place, revision = place_of(node, slot()), Revision()
 
     def take_back(why: str) -> bool:
@@ -70,6 +71,11 @@ def start_child(node: str) -> None:
         raise SystemExit(
             EXIT_NOT_LOADED if take_back(error.message) else EXIT_MISCONFIGURED
         ) from error
+    except OutOfMemoryError as error:
+        advice = MEANINGS[EXIT_NO_MEMORY]
+        logger.critical("engine %s: %s %s", settings.engine, error.message, advice)
+        take_back(f"{error.code}: {error.message}")
+        raise SystemExit(EXIT_NO_MEMORY) from error
     except VoicemillError as error:
         logger.critical("engine %s could not be loaded: %s", settings.engine, error.message)
         take_back(error.message)

@@ -1,6 +1,7 @@
+# syntax=docker/dockerfile:1
 # A worker for CosyVoice on a GPU: the engine in a Python 3.10 of its own, beside the worker's.
 #   docker build --file deploy/docker/worker-cosyvoice.Dockerfile --tag voicemill-worker-cosyvoice .
-# It needs BuildKit 0.12 or later (Docker 24), and holds no model: mount one at /models.
+# It needs BuildKit (Docker 23 or later), and holds no model: mount one at /models.
 FROM python:3.10-slim-bookworm AS oldest
 
 FROM python:3.12-slim-bookworm AS base
@@ -38,7 +39,14 @@ RUN groupadd --gid 10001 voicemill \
 COPY --from=oldest /usr/local/bin/python3.10 /usr/local/bin/python3.10
 COPY --from=oldest /usr/local/lib/libpython3.10.so.1.0 /usr/local/lib/libpython3.10.so.1.0
 COPY --from=oldest /usr/local/lib/python3.10 /usr/local/lib/python3.10
+COPY --from=oldest /usr/local/include/python3.10 /usr/local/include/python3.10
 RUN ldconfig
+# vLLM has Triton compile for the card that it finds.
+ARG COSYVOICE_PARTS=torch
+RUN case " $COSYVOICE_PARTS " in *" vllm "*) \
+    apt-get update \
+    && apt-get install --yes --no-install-recommends gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/* ;; esac
 COPY --from=packages /opt/venv /opt/venv
 COPY --from=cosyvoice /opt/CosyVoice /opt/CosyVoice
 COPY --from=cosyvoice /opt/cosyvoice /opt/cosyvoice

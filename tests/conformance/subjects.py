@@ -48,6 +48,8 @@ class Subject:
     """Named options that leave nothing to chance."""
     tolerance: float = 1e-4
     """How far samples of a batch may be from those of a segment alone."""
+    is_threaded: bool = False
+    """It computes in as many threads as it may have."""
     is_quick: bool = False
     """It is run by `make test`; the others by `make test-all`."""
     is_probed_quickly: bool = False
@@ -117,19 +119,26 @@ PACKAGES: Mapping[str, Sequence[str]] = {
 """What an engine needs in another Python, beside numpy."""
 OF_THIS = (
     Subject("cosyvoice", cosyvoice_stand_in, unsayable="zerotokens", is_quick=True),
-    Subject("hibari", unsayable="\u4f60\u597d", is_quick=True),
+    Subject("hibari", unsayable="\u4f60\u597d", is_threaded=True, is_quick=True),
     Subject("tone", unsayable="{tone:fail}", is_quick=True, is_probed_quickly=True),
     Subject(
         "transformers",
         tiny_vits,
         unsayable="\u4f60\u597d",
+        is_threaded=True,
         still={"noise_scale": 0, "noise_scale_duration": 0},
     ),
-    Subject("piper", unsayable="\u4f60\u597d", still={"noise_scale": 0, "noise_w_scale": 0}),
+    Subject(
+        "piper",
+        unsayable="\u4f60\u597d",
+        still={"noise_scale": 0, "noise_w_scale": 0},
+        is_threaded=True,
+    ),
     Subject(
         "kokoro",  # as slow as speech on one core
         kokoro_files,
         unsayable="\u4f60\u597d",
+        is_threaded=True,
         texts=("Hello.", "One that is longer.", "Hi.", "Yes."),
         short_texts=("Hi.", "Yes."),
     ),

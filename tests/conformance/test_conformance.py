@@ -35,6 +35,7 @@ from worker.engines.base import (
     Segment,
     SynthesisOptions,
 )
+from worker.environment import THREADS
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -46,9 +47,11 @@ MOST_GROWTH = 4 * MEBIBYTE
 """Of 200 calls; a leak of one second of sound in each would be 19 MiB."""
 MOST_SECONDS = 15.0
 """CPU time for these calls; an engine that is slow makes as many as it can."""
-MOST_CORES = 1.2
+MORE_CORES = 0.2
+"""Than there are threads, where other threads of the process do a little."""
 MOST_THREADS = 2
-"""More than before; a pool of one may keep one that sleeps."""
+"""More than before, of one share; a pool may keep one that sleeps."""
+SHARE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         chosen = replace(chosen, options=lambda _: options) if options else chosen
         named = [pytest.param(chosen, id=name)]
     else:
-        is_probed = "report" in metafunc.fixturenames
+        is_probed = {"report", "shared_report"} & set(metafunc.fixturenames)
         named = [
             pytest.param(
                 one,
@@ -149,12 +152,30 @@ def loaded(subject: Subject, options: Mapping[str, Any]) -> Iterator[Loaded]:
 
 @pytest.fixture(scope="module")
 def report(
-    subject: Subject,
-    options: Mapping[str, Any],
-    tmp_path_factory: pytest.TempPathFactory,
+    subject: Subject, options: Mapping[str, Any], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
     """What the engine does to a process of its own, without a network."""
-    folder = tmp_path_factory.mktemp(f"{subject.name}-probe")
+    return probed(subject, options, tmp_path_factory.mktemp(f"{subject.name}-probe"))
+
+
+@pytest.fixture(scope="module")
+def shared_report(
+    subject: Subject, options: Mapping[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    """The same where a child has more than one core, after a few calls."""
+    folder = tmp_path_factory.mktemp(f"{subject.name}-share")
+    return probed(subject, options, folder, threads=SHARE, most_seconds=0.0)
+
+
+def probed(
+    subject: Subject,
+    options: Mapping[str, Any],
+    folder: Path,
+    *,
+    threads: int | None = None,
+    most_seconds: float = MOST_SECONDS,
+) -> dict[str, Any]:
+    """What a process tells that was given so many threads, or was told nothing of them."""
     asked = {
         "name": subject.name,
         "options": dict(options),
@@ -163,11 +184,12 @@ def report(
         "texts": subject.texts,
         "short_texts": subject.short_texts,
         "uses_torch": subject.name == "transformers",
-        "most_seconds": MOST_SECONDS,
+        "most_seconds": most_seconds,
     }
     (folder / "request").write_text(json.dumps(asked))
     path = [str(ROOT), *(sys.path if subject.is_of_this_python else ())]
     python = subject.python()
+    told_of_threads = {} if threads is None else {THREADS: str(threads)}
     done = subprocess.run(
         [python, "-m", "tests.conformance.probe", folder / "request", folder / "report"],
         capture_output=True,
@@ -175,7 +197,11 @@ def report(
         check=False,
         timeout=280,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+        env={
+            **{name: value for name, value in os.environ.items() if name != THREADS},
+            **told_of_threads,
+            "PYTHONPATH": os.pathsep.join(path),
+        },
     )
     assert done.returncode == 0, f"ended by {done.returncode}\n{done.stderr}"
     told: dict[str, Any] = json.loads((folder / "report").read_text())
@@ -334,8 +360,17 @@ def test_it_leaves_alone_what_belongs_to_the_process(report: dict[str, Any]) -> 
 
 
 def test_it_computes_on_one_core(report: dict[str, Any]) -> None:
-    assert report["cores"] < MOST_CORES
+    assert report["cores"] < 1 + MORE_CORES
     assert report["threads"] <= MOST_THREADS
+
+
+def test_it_has_as_many_threads_as_its_child_was_given(
+    subject: Subject, report: dict[str, Any], shared_report: dict[str, Any]
+) -> None:
+    assert shared_report["cores"] < SHARE + MORE_CORES
+    assert shared_report["threads"] <= SHARE * MOST_THREADS
+    if subject.is_threaded:
+        assert shared_report["threads"] - report["threads"] >= SHARE - 1
 
 
 def test_many_calls_leave_nothing_behind(report: dict[str, Any]) -> None:

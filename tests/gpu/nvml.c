@@ -30,6 +30,12 @@ struct device {
     char folder[PATH_ROOM];
 };
 
+struct pci {
+    char bus_id_legacy[16];
+    unsigned domain, bus, device, pci_device_id, pci_sub_system_id;
+    char bus_id[32];
+};
+
 struct memory {
     bytes_t total, free, used;
 };
@@ -165,6 +171,12 @@ int nvmlDeviceGetName(struct device *device, char *name, unsigned room)
 int nvmlDeviceGetUUID(struct device *device, char *uuid, unsigned room)
 {
     return copy_line(device, "uuid", uuid, room);
+}
+
+int nvmlDeviceGetPciInfo_v3(struct device *device, struct pci *info)
+{
+    memset(info, 0, sizeof *info);
+    return copy_line(device, "pci", info->bus_id, sizeof info->bus_id);
 }
 
 int nvmlDeviceGetMemoryInfo(struct device *device, struct memory *memory)

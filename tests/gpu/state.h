@@ -3,7 +3,7 @@
  *   $STUB_GPU/driver       a number, another one at each start of the driver; absent while it is gone
  *   $STUB_GPU/inits        one byte for each nvmlInit
  *   $STUB_GPU/0/           a GPU; further ones are 1, 2 ...
- *       uuid name total
+ *       uuid name total pci
  *       context            bytes that a context takes
  *       extra              bytes used by nobody who is listed
  *       lost               exists: the GPU has fallen off the bus

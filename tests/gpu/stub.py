@@ -52,6 +52,7 @@ class StubDevice:
         self.set("total", total_mib * MIB)
         self.set("context", CONTEXT_MIB * MIB)
         self.set("uuid", uuid)
+        self.set("pci", "00000000:3B:00.0")
 
     def set(self, name: str, value: str | int) -> None:
         """Set one of the values of ``state.h``, at once for all who look."""

@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from voicemill.errors import OutOfMemoryError, SynthesisError
+from voicemill.errors import OutOfMemoryError, SettingsError, SynthesisError
 from voicemill.voices import Capabilities
 from worker.cached_memory import CachedMemory
 from worker.engines.base import Prompt, Samples, Segment, SynthesisOptions
 from worker.engines.tone import ToneEngine
+from worker.environment import thread_share
 from worker.remote.wire import LENGTHS, MAGIC
 
 SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -47,6 +48,8 @@ class OddEngine(ToneEngine):
     def load(self, options: Mapping[str, Any]) -> Capabilities:
         """What is printed here is no user's."""
         print("printed as it loads")
+        if options.get("raise") == "memory":
+            raise SettingsError("It was told so.") from RuntimeError("CUDA error: out of memory")
         if "raise" in options:
             raise ImportError("libodd.so is not there")
         able = super().load(options)
@@ -133,6 +136,7 @@ class OddEngine(ToneEngine):
             "path": sys.path,
             "environment": dict(os.environ),
             "modules": sorted(sys.modules),
+            "threads": thread_share(),
             "standard input": os.readlink("/proc/self/fd/0"),
         }
         Path(path).write_text(json.dumps(told))

@@ -230,6 +230,7 @@ def test_nothing_of_this_python_is_there(
     monkeypatch.setenv("VOICEMILL_API_KEY", "leaked")
     monkeypatch.setenv("VIRTUAL_ENV", "/leaked")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a0")
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
     engine = RemoteEngine("odd", python)
     engine.load({})
     say(engine, f"where {tmp_path / 'told'}")
@@ -239,6 +240,7 @@ def test_nothing_of_this_python_is_there(
     assert told["path"][0] == str(ROOT)
     assert "leaked" not in json.dumps([told["path"], told["environment"]])
     assert told["environment"]["CUDA_VISIBLE_DEVICES"] == "GPU-a0"
+    assert told["threads"] == 2
     assert told["environment"]["PATH"].split(":")[0] == str(python.parent)
     assert str(Path(sys.prefix, "bin")) not in told["environment"]["PATH"].split(":")
     assert told["standard input"] == "/dev/null"
@@ -354,6 +356,7 @@ def test_what_is_no_frame_ends_the_process_by_name(
     ("options", "kind", "said"),
     [
         ({"no_such": 1}, SettingsError, "tone has no option 'no_such'"),
+        ({"raise": "memory"}, OutOfMemoryError, "No memory was left to load the model."),
         ({"raise": 1}, SettingsError, ""),
     ],
 )

@@ -198,7 +198,7 @@ def test_all_that_an_engine_lacks_is_listed_before_anything_is_started(tmp_path:
         f"  {tmp_path / 'none'}, a checkout of CosyVoice",
         f"    run: git clone --recursive {UPSTREAM} {tmp_path / 'none'}",
         f"  {world.model_dir / 'llm.pt'}",
-        f"    run: {download(world.model_dir)}",
+        f"    run: {download(world.model_dir, 3, Path(sys.executable))}",
     ]
     assert not home.exists()
 

@@ -17,6 +17,10 @@ from voicemill.voices import HOW_TO_ENROL, Capabilities
 from worker.engines import load_engine
 from worker.engines.cosy import build
 from worker.engines.cosyvoice import CosyVoiceEngine
+from worker.environment import THREADS
+
+ROOT = Path(__file__).parents[2]
+WHERE = f"--checkout {CHECKOUT} --model-dir {{0.model_dir}}"
 
 
 def refused(world: World, **options: Any) -> str:
@@ -108,8 +112,8 @@ def test_what_is_not_built_is_named_with_the_command_that_builds_it(
 ) -> None:
     before = sorted(world.model_dir.iterdir())
     assert (
-        f"{world.model_dir / name} (build it once: {sys.executable} -m worker.engines.cosy.build "
-        f"--checkout {CHECKOUT} --model-dir {world.model_dir} --{flag})"
+        f"{world.model_dir / name} (build it once: PYTHONPATH={ROOT} {sys.executable} "
+        f"-m worker.engines.cosy.build {WHERE.format(world)} --{flag})"
     ) in refused(world, **{flag: True})
     assert sorted(world.model_dir.iterdir()) == before
 
@@ -174,10 +178,14 @@ def test_nothing_is_written_into_the_model_s_folder(world: World) -> None:
     assert listing() == before
 
 
-def test_threads_are_set_on_the_cpu(world: World) -> None:
-    world.load(threads=3)
-    torch = world.module("cosyvoice.which_torch").torch
-    assert torch.threads[-1] == 3
+def test_threads_on_the_cpu_are_the_child_s_share_unless_an_option_says_otherwise(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(THREADS, "2")
+    for options, threads in (({}, 2), ({"threads": 3}, 3)):
+        world.load(**options)
+        torch = world.module("cosyvoice.which_torch").torch
+        assert torch.threads[-1] == threads
 
 
 def test_without_a_voice_it_starts_and_says_how_to_enrol_one(
@@ -308,7 +316,31 @@ def test_a_plan_of_another_gpu_is_named_with_the_command_that_builds_it(
     world: World, cuda: Device
 ) -> None:
     (world.model_dir / PLAN).write_text("a plan of another GPU")
-    assert f"{sys.executable} -m worker.engines.cosy.build" in refused(world, trt=True)
+    message = refused(world, trt=True)
+    assert message.endswith(f"-m worker.engines.cosy.build {WHERE.format(world)} --trt --anew.")
+    assert command(world, "--trt") == 0
+    assert refused(world, trt=True) == message, "it was there"
+    assert command(world, "--trt", "--anew") == 0
+    world.load(trt=True)
+    assert world.model.model.flow.trt
+
+
+@pytest.mark.parametrize(("flag", "name"), [("trt", PLAN), ("vllm", "vllm/model.safetensors")])
+def test_what_is_not_whole_is_built_over(world: World, cuda: Device, flag: str, name: str) -> None:
+    """As upstream leaves it where it is ended while it writes."""
+    (world.model_dir / name).parent.mkdir(exist_ok=True)
+    (world.model_dir / name).touch()
+    assert "build it once" in refused(world, **{flag: True})
+    assert command(world, f"--{flag}") == 0
+    world.load(**{flag: True})
+
+
+def test_a_plan_in_half_precision_is_built_by_the_command_that_is_told(
+    world: World, cuda: Device, tmp_path: Path
+) -> None:
+    two = World(tmp_path / "two")
+    two.make_model(version=2)
+    assert f"{WHERE.format(two)} --trt --fp16)" in refused(two, trt=True, fp16=True)
 
 
 def test_vllm_is_told_of_the_model(world: World, cuda: Device) -> None:

@@ -33,6 +33,7 @@ from worker.engines.base import (
 )
 from worker.engines.torch_memory import named_faults
 from worker.engines.transformers import TransformersEngine
+from worker.environment import THREADS
 
 pytestmark = pytest.mark.full
 
@@ -157,9 +158,15 @@ def test_loading_opens_no_connection(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_one_thread_computes_on_the_cpu(folder: Path) -> None:
-    load(folder)
-    assert torch.get_num_threads() == 1
+def test_as_many_threads_compute_on_the_cpu_as_the_child_or_an_option_says(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for share, options, threads in ((None, {}, 1), ("2", {}, 2), ("2", {"threads": 1}, 1)):
+        monkeypatch.delenv(THREADS, raising=False)
+        if share is not None:
+            monkeypatch.setenv(THREADS, share)
+        load(folder, **options)
+        assert torch.get_num_threads() == threads
 
 
 def test_segments_of_one_call_are_put_into_batches_of_like_length(folder: Path) -> None:

@@ -22,6 +22,7 @@ from worker.engines.cosy.packages import Requirements
 from worker.missing import Missing
 from worker.remote.interpreter import unfit
 
+PYTHON = Path(sys.executable)
 LIST = """\
 --extra-index-url https://example.org/simple # an index
 # a comment
@@ -64,8 +65,29 @@ def test_nothing_at_all_is_a_checkout_and_a_model_to_get() -> None:
             "a checkout of CosyVoice (option checkout)",
             f"git clone --recursive {UPSTREAM} /srv/CosyVoice",
         ),
-        ("a model of CosyVoice (option model_dir)", download(Path("/srv/Fun-CosyVoice3-0.5B"))),
+        (
+            "a model of CosyVoice (option model_dir)",
+            download(Path("/srv/Fun-CosyVoice3-0.5B"), 3, PYTHON),
+        ),
     ]
+
+
+def test_a_model_is_brought_by_the_tool_of_the_engine_s_own_python(tmp_path: Path) -> None:
+    tool = tmp_path / "huggingface-cli"
+    tool.touch()
+    where = "download FunAudioLLM/Fun-CosyVoice3-0.5B-2512 --local-dir '/srv/a model'"
+    assert download(Path("/srv/a model"), 3, tmp_path / "python") == f"{tool} {where}"
+    tool.unlink()
+    assert download(Path("/srv/a model"), 3, tmp_path / "python") == f"huggingface-cli {where}"
+
+
+def test_a_home_is_written_as_shells_write_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `make` passes it on, where the shell before it has not put the folder in its place."""
+    monkeypatch.setenv("HOME", str(world.home))
+    assert lacking(world.options(model_dir="~/model")) == []
+    assert world.load(model_dir="~/model")
 
 
 def test_files_of_checkout_model_and_voices_are_told_together(world: World) -> None:
@@ -87,7 +109,7 @@ def test_a_folder_without_a_model_lacks_all_of_it(world: World) -> None:
     ((what, command),) = lacking(world.options())
 
     assert what == str(world.model_dir / "cosyvoice3.yaml")
-    assert command == download(world.model_dir)
+    assert command == download(world.model_dir, 3, PYTHON)
 
 
 def test_options_that_the_engine_refuses_are_told_where_nothing_is_missing(world: World) -> None:

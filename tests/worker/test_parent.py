@@ -8,13 +8,16 @@ from dataclasses import replace
 import pytest
 
 from tests.support import wait_until
-from voicemill.cores import usable_cores
+from voicemill.cores import affinity, usable_cores
 from voicemill.pools import Pool
 from voicemill.settings import Settings
 from voicemill.store import Store
+from worker.devices import Devices
+from worker.exits import EXIT_NO_MEMORY
+from worker.handover import Handover, Leaver, Wish
 from worker.parent import Parent
 from worker.placement import slots_before
-from worker.threads import THREADS
+from worker.threads import NAMES
 
 
 @pytest.fixture
@@ -47,6 +50,15 @@ def test_an_empty_slot_is_told_until_a_child_of_that_very_slot_is_up(
     wait_until(lambda: failure(store) is None)
 
 
+def test_want_of_memory_is_told_by_its_code_with_what_to_do(parent: Parent, store: Store) -> None:
+    wish = Wish("requested")
+    parent.load_failed(11, 0, EXIT_NO_MEMORY)
+    parent.handover_failed(Handover(Leaver(12, 1, "host", wish), 13, 0.0), EXIT_NO_MEMORY)
+    wait_until(lambda: "Successor 13" in (failure(store) or ""))
+    told = str(failure(store))
+    assert told.count("out_of_memory: no memory was left to load its engine in; end what else") == 2
+
+
 def test_a_slot_that_is_given_up_is_told_of_no_more(parent: Parent, store: Store) -> None:
     parent.load_failed(11, 0, 3)
     parent.load_failed(12, 1, 3)
@@ -58,7 +70,7 @@ def test_a_slot_that_is_given_up_is_told_of_no_more(parent: Parent, store: Store
 def test_children_share_the_cores_with_those_of_the_stack_s_other_engines(
     parent: Parent, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in THREADS:
+    for name in NAMES:
         monkeypatch.delenv(name, raising=False)
     cores = usable_cores()
     pools = (Pool("hibari", 1), Pool("tone", cores))
@@ -69,9 +81,34 @@ def test_children_share_the_cores_with_those_of_the_stack_s_other_engines(
     ):
         made = Parent(replace(settings, redis_url=redis_url), "other@host")
         found = made.environment_of(0)
-        assert {found[name] for name in THREADS} == {str(threads)}
+        assert {found[name] for name in NAMES} == {str(threads)}
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     assert "OMP_NUM_THREADS" not in parent.environment_of(0), "what a user sets is passed on"
+
+
+class Beside(Devices):
+    """Devices beside one of the cores."""
+
+    def cores_near(self, slot: int, allowed: frozenset[int]) -> frozenset[int]:
+        """The first of them, for the first slot."""
+        return frozenset({min(allowed)}) if slot == 0 else frozenset()
+
+
+def test_a_child_beside_whose_device_cores_are_is_told_of_them_and_has_no_more_threads(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    first, told = str(min(affinity())), {}
+    for numa in (True, False):
+        made = Parent(Settings(redis_url=redis_url, engine="tone", workers=1, numa=numa), "o@host")
+        made.devices = Beside()
+        told[numa] = [made.environment_of(slot) for slot in (0, 1)]
+    assert [one.get("VOICEMILL_CORES") for one in (*told[True], *told[False])] == [
+        *(first, None, None, None)
+    ]
+    assert told[True][0]["OMP_NUM_THREADS"] == "1"
+    assert {one["OMP_NUM_THREADS"] for one in told[False]} == {str(usable_cores())}
 
 
 def test_the_slots_of_the_engines_that_come_first_are_taken() -> None:

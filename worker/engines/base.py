@@ -47,7 +47,8 @@ class Engine(Protocol):
     def load(self, options: Mapping[str, Any]) -> Capabilities:
         """Load the weights once; ``options`` are ``VOICEMILL_ENGINE_OPTIONS``.
 
-        Raises ``SettingsError`` for an option that is not known or can't be used.
+        Raises ``SettingsError`` for an option that is not known or can't be used, and
+        ``OutOfMemoryError``, or what its libraries raise, where the model does not fit.
         """
 
     def synthesize(

@@ -9,7 +9,7 @@ Options:
 ``fp16``           compute in half precision; needs CUDA, and goes not with ``trt`` in version 3
 ``trt``            the TensorRT plan that was built in the model folder; needs CUDA
 ``vllm``           the vLLM export that was built in the model folder; needs CUDA
-``threads``        torch threads on the CPU; 1 by default, since each core has its own child
+``threads``        torch threads on the CPU; by default the share of the child
 
 The device is the first one that CUDA shows. Nothing is written into the model folder.
 """

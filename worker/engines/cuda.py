@@ -21,7 +21,8 @@ class CudaError(Exception):
 class DeviceMemory:
     """A context on the first device that CUDA shows this process, and memory taken for good.
 
-    Raises ``OSError`` where there is no CUDA library, ``CudaError`` where there is no device.
+    Raises ``OSError`` where there is no CUDA library, ``CudaError`` where there is no device, and
+    ``OutOfMemoryError`` where the device has no room for the context.
     """
 
     def __init__(self) -> None:
@@ -32,7 +33,12 @@ class DeviceMemory:
         device = ctypes.c_int()
         self._call("cuInit", ctypes.c_uint(0))
         self._call("cuDeviceGet", ctypes.byref(device), ctypes.c_int(0))
-        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), device)
+        try:
+            self._call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), device)
+        except CudaError as error:
+            if error.status == OUT_OF_MEMORY:
+                raise OutOfMemoryError("The device had no memory left for a context.") from error
+            raise
 
     def take(self, size: int) -> None:
         """Take bytes that only the end of the process gives back."""

@@ -17,6 +17,7 @@ from voicemill.errors import OutOfMemoryError, SynthesisError, UnsupportedCharac
 from voicemill.voices import Capabilities, Voice
 from worker.engines.base import Samples, Segment, SynthesisOptions, refuse_unknown
 from worker.engines.letters import in_sayable_letters
+from worker.environment import thread_share
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ LONG_NUMBER = re.compile(rf"\d[\d,.]{{{MAX_NUMBER_DIGITS},}}")
 
 
 class HibariEngine:
-    """One model per voice, one thread. The same text, voice, speed and seed give the same samples.
+    """One model per voice. The same text, voice, speed and seed give the same samples.
 
     It has no options. Voices are those whose weights are on this disk; it never downloads.
     """
@@ -46,9 +47,13 @@ class HibariEngine:
     def load(self, options: Mapping[str, Any]) -> Capabilities:
         """Load every voice that is on disk."""
         refuse_unknown("hibari", options, ())
+        logger.info(
+            "ONNX Runtime %s: %d threads, arena and memory pattern as hibari-tts %s has them",
+            *(version("onnxruntime"), thread_share(), version("hibari-tts")),
+        )
         for name in VOICES:
             if is_on_disk(name):
-                self._voices[name] = hibari.Hibari(voice=name, threads=1)
+                self._voices[name] = hibari.Hibari(voice=name, threads=thread_share())
         return Capabilities(
             engine="hibari",
             model_revision=version("hibari-tts"),

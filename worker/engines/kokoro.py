@@ -62,7 +62,7 @@ quiet.propagate = False
 
 
 class KokoroEngine:
-    """One model for all voices, one thread. The same text, voice and speed give the same samples.
+    """One model for all voices. The same text, voice and speed give the same samples.
 
     Every voice reads each of the languages, with the accent of its own.
     """

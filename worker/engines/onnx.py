@@ -1,7 +1,8 @@
-"""Models that ONNX Runtime runs: one thread, memory that stays flat, faults by our names."""
+"""Models that ONNX Runtime runs: threads by share, memory that stays flat, faults by our names."""
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,12 +21,15 @@ from onnxruntime.capi.onnxruntime_pybind11_state import (
 )
 
 from voicemill.errors import OutOfMemoryError, SynthesisError
+from worker.engines.no_memory import says_want
+from worker.environment import thread_share
+
+logger = logging.getLogger(__name__)
 
 FAULTS = (
     *(EPFail, Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, NoModel, NotImplemented),
     RuntimeException,
 )
-NO_MEMORY = ("bad_alloc", "bad allocation", "failed to allocate", "out of memory")
 
 
 def session(path: Path) -> onnxruntime.InferenceSession:
@@ -36,8 +40,14 @@ def session(path: Path) -> onnxruntime.InferenceSession:
     one before it spoke badly.
     """
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.intra_op_num_threads, options.inter_op_num_threads = thread_share(), 1
     options.enable_cpu_mem_arena = options.enable_mem_pattern = False
+    logger.info(
+        "ONNX Runtime %s: %d threads, no arena, no memory pattern, for %s",
+        onnxruntime.__version__,
+        options.intra_op_num_threads,
+        path.name,
+    )
     onnxruntime.set_seed(secrets.randbits(31))
     return onnxruntime.InferenceSession(
         str(path), sess_options=options, providers=["CPUExecutionProvider"]
@@ -50,7 +60,7 @@ def named_faults() -> Iterator[None]:
     try:
         yield
     except FAULTS as error:
-        if any(sign in str(error).lower() for sign in NO_MEMORY):
+        if says_want(str(error)):
             raise OutOfMemoryError("The host had no memory left for a segment.") from error
         raise SynthesisError("ONNX Runtime could not run the model.") from error
     except MemoryError as error:

@@ -255,7 +255,10 @@ class ToneEngine:
 
 
 def device_memory(options: ToneOptions) -> DeviceMemory | None:
-    """Where an option asks for it; raises ``SettingsError`` where there is no device."""
+    """Where an option asks for it.
+
+    Raises ``SettingsError`` where there is no device, ``OutOfMemoryError`` where it is full.
+    """
     name = "leak_device_mb" if options.leak_device_mb else "cache_device_mb"
     asked = getattr(options, name)
     if not asked:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from transformers.utils import cached_file
 
 from worker.engines.base import refusal, refuse_unknown
+from worker.environment import thread_share
 
 CONFIG = "config.json"
 FILES = (CONFIG, "vocab.json")
@@ -32,7 +33,7 @@ class ModelOptions:
     folder: Path
     """Where its files are."""
     device: str
-    threads: int = 1
+    threads: int = field(default_factory=thread_share)
     max_batch: int = 8
     window: int | None = None
     language: str | None = None

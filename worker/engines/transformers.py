@@ -7,7 +7,7 @@ Options:
 ``allow_download``  true: a model that is not in the cache is fetched
 ``device``          ``cpu``, ``cuda``, ``cuda:1`` …; by default CUDA where there is one, which is
                     the device of the child's slot
-``threads``         torch threads on the CPU; 1 by default, since each core has its own child
+``threads``         torch threads on the CPU; by default the share of the child
 ``max_batch``       segments of one padded batch; 8 by default
 ``window``          segments of one call, sorted by length and cut into such batches; by default
                     four batches on CUDA, one on the CPU

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from voicemill.errors import OutOfMemoryError, SynthesisError, VoicemillError, leaves
+from voicemill.errors import SynthesisError, VoicemillError, leaves
+from worker.engines.torch_memory import fault_of
 
 SAID = ("code", "title", "http_status", "retryable", "redraws")
 
@@ -16,10 +17,9 @@ def record_of(error: BaseException) -> dict[str, Any]:
     What is none of our errors goes by its type's name alone: its message may hold what was to be
     spoken.
     """
-    if isinstance(error, MemoryError):
-        error = OutOfMemoryError("The host had no memory left.")
-    elif not isinstance(error, VoicemillError):
-        error = SynthesisError(f"{type(error).__name__} was raised while the item was spoken.")
+    if not isinstance(error, VoicemillError):
+        unknown = f"{type(error).__name__} was raised while the item was spoken."
+        error = fault_of(error) or SynthesisError(unknown)
     kind = next(code for code, one in known() if isinstance(error, one))
     said = {name: getattr(error, name, None) for name in SAID}
     return {"kind": kind, "message": error.message, **said}

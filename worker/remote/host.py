@@ -38,6 +38,7 @@ from worker.engines.base import (
     SparesMemory,
     SynthesisOptions,
 )
+from worker.engines.no_memory import named_want
 from worker.remote.faults import record_of
 from worker.remote.wire import Wire, WireError
 
@@ -109,7 +110,8 @@ class Host:
     def load(self, call: Mapping[str, Any]) -> Answer:
         """Find the engine in this Python and load it; gives what it is able to do."""
         engine = find_engine(call["engine"])
-        able = engine.load(call["options"])
+        with named_want():
+            able = engine.load(call["options"])
         self._engine = engine
         clones = isinstance(engine, ClonesVoices)
         return {"capabilities": able.to_record(), "clones": clones}, []

@@ -32,18 +32,19 @@ PATIENCE_SECONDS = 60.0
 
 def missing(options: Mapping[str, Any], python: Path | None) -> list[Missing]:
     """What to bring, and the options that can't be used; ``python`` is the engine's own."""
-    return [*of_options(options), *of_python(options, python or Path(sys.executable))]
+    of_engine = python or Path(sys.executable)
+    return [*of_options(options, of_engine), *of_python(options, of_engine)]
 
 
-def of_options(options: Mapping[str, Any]) -> Iterator[Missing]:
+def of_options(options: Mapping[str, Any], python: Path) -> Iterator[Missing]:
     """What is not where the options say, and what else the engine would refuse in them."""
     try:
         chosen = CosyVoiceOptions.parse(options)
     except SettingsError as error:
-        found = [*of_checkout(options), *of_model(options), *of_voices(options)]
+        found = [*of_checkout(options), *of_model(options, python), *of_voices(options)]
         yield from found or [Missing.told_by(error)]
     else:
-        yield from chosen.missing_files()
+        yield from chosen.missing_files(python)
 
 
 def of_checkout(options: Mapping[str, Any]) -> Iterator[Missing]:
@@ -57,15 +58,16 @@ def of_checkout(options: Mapping[str, Any]) -> Iterator[Missing]:
     yield from missing_of_checkout(path)
 
 
-def of_model(options: Mapping[str, Any]) -> Iterator[Missing]:
+def of_model(options: Mapping[str, Any], python: Path) -> Iterator[Missing]:
     """What is missing of the model."""
     path = folder(options, "model_dir")
     if path is None:
         where = Path(str(options.get("model_dir") or f"{ANYWHERE}/Fun-CosyVoice3-0.5B"))
-        yield Missing(named(options, "model_dir", "a model of CosyVoice"), "", download(where))
+        command = download(where, VERSIONS[0], python)
+        yield Missing(named(options, "model_dir", "a model of CosyVoice"), "", command)
         return
     version = next((one for one in VERSIONS if (path / f"cosyvoice{one}.yaml").is_file()), None)
-    yield from missing_of_model(path, version or VERSIONS[0])
+    yield from missing_of_model(path, version or VERSIONS[0], python)
 
 
 def of_voices(options: Mapping[str, Any]) -> Iterator[Missing]:
@@ -97,7 +99,8 @@ def of_python(options: Mapping[str, Any], python: Path) -> Iterator[Missing]:
 def folder(options: Mapping[str, Any], name: str) -> Path | None:
     """The folder that an option names, if it is one."""
     value = options.get(name)
-    return Path(value) if isinstance(value, str) and value and Path(value).is_dir() else None
+    path = Path(value).expanduser() if isinstance(value, str) and value else None
+    return path if path is not None and path.is_dir() else None
 
 
 def named(options: Mapping[str, Any], name: str, what: str) -> str:

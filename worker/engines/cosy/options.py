@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from voicemill.errors import SettingsError
 from worker.engines.base import refusal, refuse_unknown
+from worker.environment import thread_share
 from worker.missing import Missing
 
+ROOT = Path(__file__).resolve().parents[3]
+BUILD, ANEW = "worker.engines.cosy.build", "--anew"
+"""The command that builds what ``trt`` and ``vllm`` read, and its flag for what is there."""
 SWITCHES = ("fp16", "trt", "vllm")
 VERSIONS = (3, 2)
 MATCHA = "third_party/Matcha-TTS"
@@ -36,6 +41,7 @@ MODEL_FILES = (
     f"{BLANK}/merges.txt",
     f"{BLANK}/model.safetensors",
 )
+HUB_TOOL = "huggingface-cli"
 POINTER = b"version https://git-lfs"
 UPSTREAM = "https://github.com/FunAudioLLM/CosyVoice"
 KNOWN_COMMIT = "ace7c47"
@@ -56,7 +62,7 @@ class CosyVoiceOptions:
     fp16: bool = False
     trt: bool = False
     vllm: bool = False
-    threads: int = 1
+    threads: int = field(default_factory=thread_share)
 
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> CosyVoiceOptions:
@@ -100,23 +106,31 @@ class CosyVoiceOptions:
 
     def refuse_missing(self) -> None:
         """Raise ``SettingsError`` with every file that is needed and is not there."""
-        listed = "; ".join(f"{one.what} ({one.remedy})" for one in self.missing_files())
+        here = Path(sys.executable)
+        listed = "; ".join(f"{one.what} ({one.remedy})" for one in self.missing_files(here))
         if listed:
             raise SettingsError(
                 "VOICEMILL_ENGINE_OPTIONS: cosyvoice can't start without what is missing or not "
                 f"whole: {listed}."
             )
 
-    def missing_files(self) -> Iterator[Missing]:
-        """Every file that is needed and is not there, or not whole."""
+    def missing_files(self, python: Path) -> Iterator[Missing]:
+        """Every file that is needed and is not there, or not whole; ``python`` is the engine's."""
         yield from missing_of_checkout(self.checkout)
-        yield from missing_of_model(self.model_dir, self.version)
-        for name, what in self.artefacts().items():
+        yield from missing_of_model(self.model_dir, self.version, python)
+        for name in self.unbuilt():
+            command = self.build(self.artefacts()[name], python)
+            yield Missing(str(self.model_dir / name), f"build it once: {command}", command)
+
+    def unbuilt(self) -> list[str]:
+        """Names of the artefacts that are not there, or not whole."""
+
+        def is_whole(name: str, what: str) -> bool:
             path = self.model_dir / name
             built = path / "config.json" if what == "vllm" else path
-            if not built.is_file() or not built.stat().st_size:
-                command = self.build(what)
-                yield Missing(str(path), f"build it once: {command}", command)
+            return built.is_file() and built.stat().st_size > 0
+
+        return [name for name, what in self.artefacts().items() if not is_whole(name, what)]
 
     def artefacts(self) -> dict[str, str]:
         """What is built once and then only read: its option by its name in the model folder."""
@@ -124,10 +138,12 @@ class CosyVoiceOptions:
         plan = f"flow.decoder.estimator.{precision}.mygpu.plan"
         return {**({"vllm": "vllm"} if self.vllm else {}), **({plan: "trt"} if self.trt else {})}
 
-    def build(self, what: str) -> str:
-        """The command that builds an artefact."""
-        where = f"--checkout {self.checkout} --model-dir {self.model_dir}"
-        return f"{sys.executable} -m worker.engines.cosy.build {where} --{what}"
+    def build(self, what: str, python: Path, *more: str) -> str:
+        """The command that builds an artefact, from any folder; ``python`` is the engine's."""
+        where = ("--checkout", str(self.checkout), "--model-dir", str(self.model_dir))
+        precision = ("--fp16",) if self.fp16 and what == "trt" else ()
+        words = (str(python), "-m", BUILD, *where, f"--{what}", *precision, *more)
+        return f"PYTHONPATH={shlex.quote(str(ROOT))} {shlex.join(words)}"
 
     def model_revision(self) -> str:
         """A short name that changes with the configuration, the size of the weights, the flags."""
@@ -155,28 +171,33 @@ def missing_of_checkout(checkout: Path) -> Iterator[Missing]:
             yield Missing(str(path), "not in this checkout", command)
 
 
-def missing_of_model(model_dir: Path, version: int) -> Iterator[Missing]:
-    """What a folder lacks to be a model of this version."""
+def missing_of_model(model_dir: Path, version: int, python: Path) -> Iterator[Missing]:
+    """What a folder lacks to be a model of this version; ``python`` is the engine's."""
     for name in MODEL_FILES:
         path = model_dir / name.format(version=version)
         if not path.is_file() or not path.stat().st_size:
-            yield Missing(str(path), "download the model again", download(model_dir, version))
+            yield Missing(
+                str(path), "download the model again", download(model_dir, version, python)
+            )
         elif is_pointer(path):
             pull = f"git -C {model_dir} lfs pull"
             yield Missing(str(path), f"a Git LFS pointer; run: {pull}", pull)
 
 
-def download(model_dir: Path, version: int = VERSIONS[0]) -> str:
-    """The command that brings a model."""
-    return f"huggingface-cli download {MODELS[version]} --local-dir {model_dir}"
+def download(model_dir: Path, version: int, python: Path) -> str:
+    """The command that brings a model, by the tool that came with the engine's packages."""
+    beside = python.parent / HUB_TOOL
+    tool = shlex.quote(str(beside)) if beside.is_file() else HUB_TOOL
+    return f"{tool} download {MODELS[version]} --local-dir {shlex.quote(str(model_dir))}"
 
 
 def folder(options: Mapping[str, Any], name: str, what: str) -> Path:
     """The folder that an option names; raises ``SettingsError`` where it is none."""
     value = options.get(name)
-    if not isinstance(value, str) or not Path(value).is_dir():
+    path = Path(value).expanduser() if isinstance(value, str) else None
+    if path is None or not path.is_dir():
         raise refusal(name, value, what)
-    return Path(value).resolve()
+    return path.resolve()
 
 
 def version_of(model_dir: Path) -> int:

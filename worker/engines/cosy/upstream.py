@@ -20,7 +20,7 @@ import numpy as np
 
 from voicemill.errors import SettingsError
 from worker.engines.base import refusal
-from worker.engines.cosy.options import KNOWN_COMMIT, MATCHA, CosyVoiceOptions
+from worker.engines.cosy.options import ANEW, KNOWN_COMMIT, MATCHA, CosyVoiceOptions
 from worker.engines.torch_memory import fault_of
 
 NEEDED = (
@@ -133,9 +133,8 @@ def construct(model: Any, options: CosyVoiceOptions) -> Any:
         if fault is not None:
             raise fault from error
         if options.trt and "failed to load trt" in str(error):
-            raise refusal(
-                "trt", True, f"a plan for this GPU and TensorRT: {options.build('trt')}"
-            ) from error
+            command = options.build("trt", Path(sys.executable), ANEW)
+            raise refusal("trt", True, f"a plan for this GPU and TensorRT: {command}") from error
         raise refusal(
             "model_dir",
             str(options.model_dir),

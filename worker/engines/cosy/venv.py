@@ -43,14 +43,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--python", default="python3.10", help="default: python3.10")
     parser.add_argument("--parts", default="torch", help="some of: torch trt vllm")
     asked = parser.parse_args(arguments)
-    parts = asked.parts.split()
+    parts, checkout = asked.parts.split(), asked.checkout.expanduser()
     if unknown := sorted(set(parts) - PARTS.keys()):
         parser.error(f"there is no part {unknown[0]!r}; there are: {' '.join(PARTS)}")
     try:
-        requirements = Requirements.read(asked.checkout)
+        requirements = Requirements.read(checkout)
     except OSError as error:
         return failed(
-            f"{asked.checkout / LIST} can't be read: {error.strerror}; set COSYVOICE_DIR to a "
+            f"{checkout / LIST} can't be read: {error.strerror}; set COSYVOICE_DIR to a "
             "checkout of CosyVoice."
         )
     python = asked.venv.absolute() / "bin/python"
