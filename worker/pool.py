@@ -81,6 +81,7 @@ class ChildPool(RoutedPool):
         if self._empty_slots():
             self.maintain_pool()
         self._hand_over()
+        self._route()
         self._show()
 
     def on_job_ready(self, *told: Any) -> None:
