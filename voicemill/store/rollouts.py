@@ -105,7 +105,7 @@ class RolloutStore(Connection):
         raise RolloutNotFoundError(f"There is no rollout {rollout_id[:80]}.")
 
     def move_lanes(self, engine: str, *, limit: int = 100) -> int:
-        """Have jobs of tenants whose canary is over wait with all others; gives how many."""
+        """Have jobs of tenants that have no canaries now wait with all others; gives how many."""
         return int(self.run("move_lanes", engine, limit))
 
     def lanes(self) -> list[str]:
@@ -113,12 +113,8 @@ class RolloutStore(Connection):
         return [lane.decode() for lane in self.run("lanes")]
 
     def trials(self, tenant: str) -> dict[str, str]:
-        """By model, the revision that is tried with this tenant now."""
-        return {
-            one.rollout.engine: one.rollout.revision.name
-            for one in self.rollouts()
-            if one.rollout.status is RolloutStatus.CANARY and tenant in one.rollout.canary.tenants
-        }
+        """By model, the revision that is tried with this tenant now, where a child has it."""
+        return pairs(self.run("trials", tenant))
 
     def current_revision(self, engine: str) -> str:
         """Name of the revision in use."""
@@ -232,6 +228,6 @@ def read_figures(record: Mapping[str, str]) -> Figures:
 
 
 def pairs(fields: Sequence[bytes]) -> dict[str, str]:
-    """A hash as scripts give it."""
+    """A hash, or pairs of another kind, as scripts give it."""
     texts = [one.decode() for one in fields]
     return dict(zip(texts[::2], texts[1::2], strict=True))
