@@ -58,6 +58,17 @@ class RolloutStore(Connection):
         """
         return bool(self.run("revision_failed", engine, place, revision or "", why))
 
+    def claim_break(self, engine: str, place: str, child_id: str, seconds: float) -> bool:
+        """Whether a child may leave for another revision before its successor is there.
+
+        One place at a time, for so long at most; not where it would leave nobody who takes work.
+        """
+        return bool(self.run("claim_break", engine, place, child_id, seconds))
+
+    def end_break(self, engine: str, place: str) -> None:
+        """A place that was left so has a child again."""
+        self.run("end_break", engine, place)
+
     def start_rollout(
         self,
         rollout_id: str,
