@@ -361,6 +361,8 @@ class VoicesQuery(Query):
     """Which voices to list."""
 
     model: str | None = Field(None, description="Only the voices of this model.")
+    limit: int = Field(1000, ge=1, le=1000)
+    after: str | None = Field(None, description="The page before's last_id.")
 
 
 def without_nulls(body: Delivery) -> Mapping[str, Any]:

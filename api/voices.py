@@ -67,11 +67,13 @@ LOCATION: Final = {"Location": "Where the voice is."}
                 ListBody[VoiceBody],
             )
         },
+        problems=(NoSuchVoiceError,),
     )
 )
 def index() -> Response:
     """Every voice that the tenant may speak with, or those for one model."""
-    wanted = read_query(VoicesQuery, request).model
+    query = read_query(VoicesQuery, request)
+    wanted = query.model
     store, tenant = context().store, current_tenant()
     engines = {name: engine for name, engine in store.engines().items() if wanted in {None, name}}
     bodies = [
@@ -87,7 +89,18 @@ def index() -> Response:
             enrolled_body(voice, tenant)
             for voice in (*own, *(one for one in others if one.name not in hidden))
         ]
-    return jsonify(page(bodies, [body["id"] for body in bodies]))
+    names = [cursor_of(body) for body in bodies]
+    first = names.index(query.after) + 1 if query.after in names else 0
+    if query.after is not None and not first:
+        raise NoSuchVoiceError(f"There is no voice {query.after[:80]!r} to continue after.")
+    until = first + query.limit
+    has_more = len(bodies) > until
+    return jsonify(page(bodies[first:until], names[first:until], has_more=has_more))
+
+
+def cursor_of(voice: VoiceBody) -> str:
+    """What a page names a voice by: several models may have one of the same name."""
+    return f"{voice['model'] or ''}/{voice['id']}"
 
 
 @blueprint.post("/v1/voices")

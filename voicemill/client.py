@@ -48,8 +48,14 @@ class Client(Transport):
 
     def voices(self) -> list[Voice]:
         """Every voice the server knows."""
-        voices: list[Voice] = self._json("GET", "/v1/voices")["data"]
-        return voices
+        voices: list[Voice] = []
+        after: dict[str, str] = {}
+        while True:
+            page = self._json("GET", "/v1/voices", params=after)
+            voices += page["data"]
+            if not page["has_more"]:
+                return voices
+            after = {"after": page["last_id"]}
 
     def enrol_voice(
         self,

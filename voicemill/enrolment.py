@@ -101,6 +101,17 @@ def clip_path(output_dir: Path, voice: EnrolledVoice) -> Path:
     return output_dir / FOLDER / voice.tenant / f"{sha256}.{voice.token}.wav"
 
 
+def features_path(output_dir: Path, voice: EnrolledVoice, model: str) -> Path:
+    """Where what a revision of a model made of a voice's clip is kept: beside the clip."""
+    made_by = hashlib.sha256(model.encode()).hexdigest()[:16]
+    return clip_path(output_dir, voice).with_suffix(f".{made_by}.npz")
+
+
+def clip_of(file: str) -> str:
+    """The name of the clip that a file beside it belongs to."""
+    return ".".join(file.split(".")[:2]) + ".wav"
+
+
 def unlisted_name(prompt_audio: bytes, prompt_text: str, language: str) -> str:
     """The name of an unlisted voice: the same prompt has the same one."""
     named = json.dumps([hashlib.sha256(prompt_audio).hexdigest(), prompt_text, language])

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from voicemill.enrolment import FOLDER, Clip, EnrolledVoice, clip_path
+from voicemill.enrolment import FOLDER, Clip, EnrolledVoice, clip_of, clip_path
 from voicemill.errors import (
     InputError,
     OutputError,
@@ -102,11 +102,16 @@ class Enroller:
 
 
 def remove_clips(store: Store, output_dir: Path) -> int:
-    """Remove the clips of deleted voices; gives how many. Raises what the store raises."""
+    """Remove the clips of deleted voices, and what models made of them; gives how many clips.
+
+    Raises what the store raises.
+    """
     removed = 0
     for clip in store.voice_removals():
         try:
-            (output_dir / FOLDER / clip).unlink(missing_ok=True)
+            path = output_dir / FOLDER / clip
+            for one in (*path.parent.glob(f"{path.stem}.*.npz"), path):
+                one.unlink(missing_ok=True)
         except OSError as error:
             logger.warning("the clip %s is not removed: %s", clip, error)
         else:
@@ -129,7 +134,7 @@ def sweep_clips(store: Store, output_dir: Path, seconds: float) -> int:
             continue
         kept = store.clips(tenant)
         for entry in old:
-            if entry.name not in kept and entry.is_file(follow_symlinks=False):
+            if clip_of(entry.name) not in kept and entry.is_file(follow_symlinks=False):
                 Path(entry.path).unlink(missing_ok=True)
                 removed += 1
     return removed

@@ -65,7 +65,9 @@ class Synthesizer:
         self._vitals = vitals
         self._storage = storage
         self._reuse = Reuse(store, capabilities, settings, storage)
-        self.voices = EngineVoices(store, engine, settings)
+        self.voices = EngineVoices(
+            store, engine, settings, f"{capabilities.engine} {capabilities.model_revision}"
+        )
         self._publisher = Publisher(store, capabilities, settings, storage, self._reuse)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="writer")
         self._waiting = threading.BoundedSemaphore(WRITES_AHEAD)

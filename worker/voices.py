@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from voicemill.enrolment import EnrolledVoice, VoiceStatus, clip_path
+from voicemill.enrolment import EnrolledVoice, VoiceStatus, clip_path, features_path
 from voicemill.errors import (
     PromptAudioInvalidError,
     SynthesisError,
@@ -32,7 +32,9 @@ class EngineVoices:
     Two tenants' voices of one name have different revisions, and so have two of one transcript.
     """
 
-    def __init__(self, store: Store, engine: Engine, settings: Settings) -> None:
+    def __init__(self, store: Store, engine: Engine, settings: Settings, model: str) -> None:
+        """``model`` names the revision whose features of a prompt may be kept."""
+        self._model = model
         self._store = store
         self._engine = engine
         self._settings = settings
@@ -115,7 +117,8 @@ class EngineVoices:
             ) from error
         while len(self._taken) >= self._settings.max_voices_per_child:
             self._forget(next(iter(self._taken)))
-        self._engine.enrol(revision, Prompt(path, voice.prompt_text, voice.language))
+        kept = features_path(self._settings.output_dir, voice, self._model)
+        self._engine.enrol(revision, Prompt(path, voice.prompt_text, voice.language, kept))
         self._taken[revision] = voice
         logger.info("voice %s of %s is taken in", voice.name, voice.tenant)
         return revision

@@ -254,6 +254,42 @@ def test_an_unlisted_voice_is_in_no_list_and_the_same_prompt_is_the_same_one(
     }
 
 
+def test_a_tenant_may_use_so_many_unlisted_voices_at_a_time(
+    enrol: Enrol, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("voicemill.store.voices.MOST_UNLISTED", 2)
+    monkeypatch.setattr("api.voices.VERDICT_SECONDS", 0)
+    unlisted = {"name": None, "consent": None, "unlisted": "true"}
+    names = [enrol(clip(hz=hz), **unlisted).get_json()["id"] for hz in (140, 150)]
+    refused = enrol(clip(hz=160), **unlisted)
+    assert (refused.status_code, refused.get_json()["code"]) == (409, "too_many_voices")
+    assert "clips" in refused.get_json()["detail"]
+    assert enrol(clip(hz=140), **unlisted).get_json()["id"] == names[0], "it is there already"
+    assert store.delete_voice("default", names[0])
+    assert enrol(clip(hz=160), **unlisted).status_code == 202
+    assert store._redis.zcard("voicemill:unlisted_voices") == 2
+
+
+@pytest.mark.usefixtures("clerk")
+def test_voices_come_in_pages(client: FlaskClient, enrol: Enrol) -> None:
+    for name, hz in (("ann", 140), ("bob", 160)):
+        assert enrol(clip(hz=hz), name=name).status_code == 201
+    found, after = [], None
+    for _ in range(3):
+        query = {"limit": 2} | ({"after": after} if after else {})
+        page = client.get("/v1/voices", query_string=query).get_json()
+        found.append([(voice["model"], voice["id"]) for voice in page["data"]])
+        after = page["last_id"]
+        assert page["has_more"] == (len(found) < 3)
+    assert found == [
+        [("deaf", "low"), ("deaf", "high")],
+        [("tone", "low"), ("tone", "high")],
+        [(None, "ann"), (None, "bob")],
+    ]
+    gone = client.get("/v1/voices?after=tone/none")
+    assert (gone.status_code, gone.get_json()["code"]) == (404, "no_such_voice")
+
+
 @pytest.mark.usefixtures("clerk")
 def test_tenants_see_their_own_voices_and_shared_ones(store: Store, settings: Settings) -> None:
     client = create_app(replace(settings, require_api_key=True)).test_client()

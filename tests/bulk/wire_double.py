@@ -324,7 +324,7 @@ class Handler(BaseHTTPRequestHandler):
             case ["voices"]:
                 names = sorted(double.voices)
                 voices = [{"id": name, "object": "voice", "model": "tone"} for name in names]
-                return Answer(200, {"object": "list", "data": voices})
+                return Answer(200, {"object": "list", "data": voices, "has_more": False})
             case ["jobs"]:
                 double.keys.append(self.headers["Idempotency-Key"])
                 return double.create(json.loads(body), len(body))

@@ -78,11 +78,11 @@ def imported(*folders: str) -> set[str]:
 @pytest.mark.parametrize(
     ("folders", "extras"),
     [
-        (("voicemill/client.py", "voicemill/bulk"), ()),
+        (("voicemill/client.py", "voicemill/transport.py", "voicemill/bulk"), ()),
         (("voicemill",), ("server",)),
         (("api",), ("api",)),
         (("celeryconfig.py",), ("server",)),
-        (("worker",), ("worker", "hibari", "transformers", "piper", "kokoro")),
+        (("worker",), ("worker", "hibari", "transformers", "piper", "kokoro", "verify")),
     ],
     ids=["base", "core", "api", "celeryconfig", "worker"],
 )

@@ -401,6 +401,29 @@ def test_an_enrolled_voice_speaks_beside_those_of_the_folder_until_it_is_forgott
     assert world.model.frontend.spk2info == {}
 
 
+def test_what_the_model_made_of_a_prompt_is_kept_for_the_next_process(
+    world: World, tmp_path: Path
+) -> None:
+    kept = tmp_path / "clip.npz"
+    audio = world.make_voice("clip", pitch=320)
+    (world.voices_dir / "clip.txt").unlink()
+    prompt = Prompt(audio.rename(world.home / "clip.wav"), "bonjour", "fr", kept)
+    world.load()
+    opened = world.module("cosyvoice.utils.file_utils").opened
+    world.engine.enrol("a1", prompt)
+    (first,) = world.speak(TEXT, voice="a1", seed=3)
+    assert len(opened) == 3
+    world.engine.forget("a1")
+    world.engine.enrol("a2", prompt)
+    (second,) = world.speak(TEXT, voice="a2", seed=3)
+    assert len(opened) == 3, "the clip is not heard again"
+    assert np.array_equal(first, second)
+    kept.write_bytes(kept.read_bytes()[:-20])
+    world.engine.enrol("a3", prompt)
+    assert len(opened) == 6
+    assert np.array_equal(first, world.speak(TEXT, voice="a3", seed=3)[0])
+
+
 def test_a_prompt_that_the_model_refuses_is_named_without_its_path(world: World) -> None:
     prompt = Prompt(world.make_voice("long", seconds=31), "hello", "en")
     (world.voices_dir / "long.wav").rename(world.home / "long.wav")

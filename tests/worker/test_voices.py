@@ -14,7 +14,7 @@ import soundfile
 from tests.clips import TEXT, clip
 from tests.support import inputs, wait_until
 from voicemill.costs import CostModel
-from voicemill.enrolment import EnrolledVoice, VoiceStatus, clip_path
+from voicemill.enrolment import EnrolledVoice, VoiceStatus, clip_path, features_path
 from voicemill.errors import VoiceExistsError
 from voicemill.jobs import Item, ItemInput
 from voicemill.settings import Settings
@@ -394,6 +394,22 @@ def test_files_that_no_voice_has_are_swept_and_clips_are_not(bench: Bench) -> No
     assert sweep_clips(bench.store, bench.settings.output_dir, 3600.0) == 0
     assert sweep_clips(bench.store, bench.settings.output_dir, -1.0) == 2
     assert list(kept.parent.iterdir()) == [kept]
+
+
+def test_what_models_made_of_a_clip_stays_beside_it_and_goes_with_it(bench: Bench) -> None:
+    bench.enrol("a", clip())
+    bench.enrol("b", clip(hz=180))
+    mine, other = bench.voice("a"), bench.voice("b")
+    outputs = bench.settings.output_dir
+    made = [features_path(outputs, mine, model) for model in ("one 1", "one 2", "two 1")]
+    assert len(set(made)) == 3
+    for path in (*made, features_path(outputs, other, "one 1")):
+        path.write_bytes(b"arrays")
+    assert sweep_clips(bench.store, outputs, -1.0) == 0
+    bench.store.delete_voice("ann", "a")
+    bench.housekeeper.tick()
+    left = {bench.file("b"), features_path(outputs, other, "one 1")}
+    assert set(bench.file("b").parent.iterdir()) == left
 
 
 def test_one_call_speaks_in_one_voice_whatever_its_name() -> None:

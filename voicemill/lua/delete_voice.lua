@@ -12,6 +12,7 @@ if ARGV[5] ~= '' then
 end
 redis.call('UNLINK', voice, upload_key(record[1]), voice_jobs_key(tenant, name))
 redis.call('ZREM', voices_key(tenant), name)
+redis.call('SREM', unlisted_key(tenant), name)
 redis.call('ZREM', P .. 'unlisted_voices', member)
 redis.call('ZREM', P .. 'prompts', member)
 if record[2] then

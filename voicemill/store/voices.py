@@ -20,6 +20,7 @@ from voicemill.tenants import SHARED_TENANT
 
 SAID = ("language", "prompt_text", "consent", "description")
 MOST_VOICES = 1000
+MOST_UNLISTED = 10_000
 """Listed ones of one tenant."""
 MOST_PROMPTS = 32
 """Uploads that wait for their verdict; each may have some megabytes."""
@@ -54,8 +55,8 @@ class VoiceStore(Connection):
             added = self.run(
                 "add_voice",
                 *(voice.tenant, voice.name, voice.token, digest, upload),
-                *(UNUSED_SECONDS if voice.is_unlisted else "", MOST_VOICES, MOST_PROMPTS),
-                *(REWRITE_SECONDS, *pairs(said)),
+                *(UNUSED_SECONDS if voice.is_unlisted else "", MOST_VOICES, MOST_UNLISTED),
+                *(MOST_PROMPTS, REWRITE_SECONDS, *pairs(said)),
             )
         except redis.exceptions.ResponseError as error:
             match str(error).split():
@@ -66,9 +67,7 @@ class VoiceStore(Connection):
                 case ["FULL", *_]:
                     raise QueueFullError("Too many prompts wait; try again later.") from error
                 case ["VOICES", *_]:
-                    raise TooManyVoicesError(
-                        f"You have {MOST_VOICES} voices, which is the most; delete one first."
-                    ) from error
+                    raise too_many(voice) from error
             raise
         return bool(added)
 
@@ -195,6 +194,18 @@ class VoiceStore(Connection):
         with translated():
             seconds, microseconds = self._redis.time()
         return float(seconds) + float(microseconds) / 1e6
+
+
+def too_many(voice: EnrolledVoice) -> TooManyVoicesError:
+    """The tenant of a voice has as many as it may."""
+    if voice.is_unlisted:
+        return TooManyVoicesError(
+            f"Your jobs use {MOST_UNLISTED} clips, which is the most; wait until some have ended, "
+            "or enrol those you use again and again."
+        )
+    return TooManyVoicesError(
+        f"You have {MOST_VOICES} voices, which is the most; delete one first."
+    )
 
 
 def pairs(fields: Mapping[str, Any]) -> Iterator[Any]:

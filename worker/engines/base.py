@@ -112,6 +112,9 @@ class Prompt:
     """What is said in it."""
     language: str
     """BCP 47 tag."""
+    features: Path | None = None
+    """Where what is made of it may be kept, as ``worker.engines.features`` does; for this revision
+    of the model alone, and gone with the voice."""
 
 
 @runtime_checkable

@@ -35,7 +35,7 @@ from voicemill.errors import (
 )
 from voicemill.voices import HOW_TO_ENROL, Capabilities
 from worker.cached_memory import CachedMemory
-from worker.engines import torch_memory
+from worker.engines import features, torch_memory
 from worker.engines.base import Prompt, Samples, Segment, SynthesisOptions
 from worker.engines.cosy import instructions, needs, prompts, texts
 from worker.engines.cosy.options import CosyVoiceOptions
@@ -172,21 +172,21 @@ class CosyVoiceEngine:
     def _manner(self, voice: str, options: SynthesisOptions) -> Manner:
         version = self._options.version
         timbre = self._enrolled.get(voice) or self._own_timbre(voice)
-        features = timbre.features
+        inputs = timbre.features
         language = options.language or timbre.language
         free = options.instructions and self._markup.disarmed(options.instructions)
         asked = instructions.instruction(version, options.named, free)
         prefix = ""
         if asked is not None:
             # The clip's own words would be spoken, or win over the instruction.
-            features = without(features, "llm_prompt_speech_token")
+            inputs = without(inputs, "llm_prompt_speech_token")
             tokens, count = self._tokens(instructions.prompt_of(version, asked))
-            features = {**features, "prompt_text": tokens, "prompt_text_len": count}
+            inputs = {**inputs, "prompt_text": tokens, "prompt_text_len": count}
         elif not timbre.has_transcript or base(language) != base(timbre.language):
-            features = without(features, "llm_prompt_speech_token", "prompt_text")
+            inputs = without(inputs, "llm_prompt_speech_token", "prompt_text")
             prefix = instructions.with_prefix(version, "")
         return Manner(
-            features=features,
+            features=inputs,
             prefix=prefix,
             speed=options.speed,
             keeps_markup=bool(options.named.get(instructions.MARKUP)),
@@ -206,19 +206,27 @@ class CosyVoiceEngine:
         return kept[voice]
 
     def _heard(self, prompt: Prompt) -> Timbre:
+        kept = features.read(prompt.features)
+        if kept is None:
+            heard = self._hear(prompt)
+            features.keep(prompt.features, {name: one.numpy() for name, one in heard.items()})
+        else:
+            heard = {name: self._upstream.torch.tensor(one) for name, one in kept.items()}
+        return Timbre(heard, prompt.language, has_transcript=bool(prompt.text))
+
+    def _hear(self, prompt: Prompt) -> dict[str, Any]:
         model = self._upstream.model
         said = self._markup.disarmed(prompt.text)
         text = instructions.with_prefix(self._options.version, said)
         try:
             with named_faults():
                 model.add_zero_shot_spk(text, str(prompt.audio), HEARD)
-                features = model.frontend.spk2info.pop(HEARD)
-                on_host = {name: tensor.cpu() for name, tensor in features.items()}
+                made = model.frontend.spk2info.pop(HEARD)
+                return {name: tensor.cpu() for name, tensor in made.items()}
         except (AssertionError, OSError, ValueError) as error:
             raise PromptAudioInvalidError(
                 f"The model refuses the clip: {type(error).__name__}: {error}"
             ) from error
-        return Timbre(on_host, prompt.language, has_transcript=bool(prompt.text))
 
     def _outcome(self, segment: Segment, manner: Manner) -> Samples | SynthesisError:
         try:

@@ -126,8 +126,10 @@ class Host:
 
     def enrol(self, call: Mapping[str, Any]) -> Answer:
         """Have the engine take a voice in; its clip is read here, by its path."""
-        audio, text, language = (call["prompt"][name] for name in ("audio", "text", "language"))
-        self.cloner.enrol(call["voice"], Prompt(Path(audio), text, language))
+        prompt = {**call["prompt"]}
+        for name in ("audio", "features"):
+            prompt[name] = prompt[name] and Path(prompt[name])
+        self.cloner.enrol(call["voice"], Prompt(**prompt))
         return None, []
 
     def forget(self, call: Mapping[str, Any]) -> Answer:
