@@ -31,6 +31,7 @@ from voicemill.workers import (
     child_id,
     place_of,
 )
+from worker.breaks import Breaks
 from worker.devices import Devices
 from worker.environment import CORES, PARENT, SLOT, TORCH_ALLOCATOR
 from worker.exits import EXIT_ENDED, EXIT_MISCONFIGURED, EXIT_NOT_LOADED, ending
@@ -69,6 +70,7 @@ class Parent:
         self.placement = Placement(
             self._store, self.devices, node, settings.engine, settings.load_timeout_seconds
         )
+        self.breaks = Breaks(self._store, node, settings.engine, settings.load_timeout_seconds)
         self._started_at = time.time()
         self.any_loaded = False
         self._failed_loads = 0
@@ -88,7 +90,7 @@ class Parent:
     def alerts(self) -> list[str]:
         """What an operator should look at."""
         waits, early = self._waits.values(), self._early.values()
-        return [*self.devices.alerts, *waits, *early]
+        return [*self.devices.alerts, *self.breaks.alerts, *waits, *early]
 
     def start(self) -> None:
         """Take the node name, release what an earlier process of it held, say that we live.
@@ -152,10 +154,12 @@ class Parent:
         """A child of this slot has loaded its engine."""
         self.any_loaded = True
         self.placement.settle(slot)
+        self.breaks.settle(slot)
         self._failures.pop(slot, None)
 
     def slots_given_up(self, first: int) -> None:
         """Slots from ``first`` on are no more."""
+        self.breaks.forget(first)
         self._failures = {slot: one for slot, one in self._failures.items() if slot < first}
         self._waits = {slot: one for slot, one in self._waits.items() if slot < first}
 
@@ -215,11 +219,15 @@ class Parent:
             self._waits[slot] = f"Slot {slot} waits for memory: {lack}."
         return lack is None
 
-    def breaks_first(self, leaver: Leaver) -> None:
-        """Two did not fit: there is a pause as long as a load."""
+    def breaks_first(self, leaver: Leaver, lack: str) -> bool:
+        """Two do not fit: there is a pause as long as a load. False where it may not leave so."""
+        if not self.breaks.may_leave(leaver):
+            return False
+        logger.warning("child %d leaves before its successor starts: %s", leaver.pid, lack)
         self.placement.keep(leaver.slot, leaver.wish.footprint.gpu)
         self.heartbeat.count("voicemill_handover_breaks_total", {"reason": leaver.wish.reason})
         self._note(RecycleRecord(time.time(), leaver.pid, None, leaver.wish.reason))
+        return True
 
     def handed_over(self, handover: Handover, seconds: float) -> None:
         """A successor is ready, ``seconds`` after its start."""

@@ -81,6 +81,7 @@ class ChildPool(RoutedPool):
         if self._empty_slots():
             self.maintain_pool()
         self._hand_over()
+        self._route()
         self._show()
 
     def on_job_ready(self, *told: Any) -> None:
@@ -166,14 +167,14 @@ class ChildPool(RoutedPool):
             old, promised = self._by_pid(leaver.pid), self._handovers.promised_bytes
             if old is None or (promised and not room.is_left_for(leaver, promised)):
                 continue
-            if room.is_there_for(leaver):
+            lack = room.lack(leaver)
+            if lack is None:
                 placement, needed = process.parent().placement, leaver.wish.footprint.gpu
                 if not placement.is_promised(leaver.slot, needed):
                     continue
                 successor = self._start_process(leaver.slot)
                 self._handovers.begin(leaver, successor.pid, time.monotonic())
-            else:
-                process.parent().breaks_first(leaver)
+            elif process.parent().breaks_first(leaver, lack):
                 self._handovers.leave_first(leaver)
                 self._waits_for_room[leaver.slot] = leaver
                 self._leave(old)

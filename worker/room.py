@@ -25,19 +25,12 @@ class Room:
 
     def is_left_for(self, leaver: Leaver, promised_bytes: int) -> bool:
         """Whether its successor fits when others that load have what they will take."""
-        return self._lack(leaver, promised_bytes) is None
-
-    def is_there_for(self, leaver: Leaver) -> bool:
-        """Whether its successor fits beside it; says why not."""
-        lack = self._lack(leaver)
-        if lack is not None:
-            logger.warning("child %d leaves before its successor starts: %s", leaver.pid, lack)
-        return lack is None
+        return self.lack(leaver, promised_bytes) is None
 
     def is_awaited_for(self, leaver: Leaver) -> bool:
         """True for some seconds while the memory of a child that left is not back."""
         until = self._until.setdefault(leaver.slot, time.monotonic() + PATIENCE_SECONDS)
-        lack = self._lack(leaver)
+        lack = self.lack(leaver)
         if lack is not None and time.monotonic() < until:
             return True
         del self._until[leaver.slot]
@@ -45,7 +38,8 @@ class Room:
             logger.error("slot %d is filled though there is little room: %s", leaver.slot, lack)
         return False
 
-    def _lack(self, leaver: Leaver, promised_bytes: int = 0) -> str | None:
+    def lack(self, leaver: Leaver, promised_bytes: int = 0) -> str | None:
+        """Why its successor does not fit beside it, in words; nothing where it does."""
         host = memory.available_bytes() - promised_bytes
         free = FreeMemory(host, self._devices.free_bytes(leaver.device))
         return lack_of_room(leaver.wish.footprint, free)

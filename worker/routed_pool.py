@@ -38,16 +38,19 @@ class RoutedPool(asynpool.AsynPool):
             lane = lane_of(told)
             if lane is not None:
                 self._routing.hold(lane, self.outbound_buffer.pop())
+            if lane is not None or self._apart:
                 self._route()
                 self._hub.call_soon(self._show)
 
         self._quick_put = put_or_hold
 
     def _route(self) -> None:
-        """Write what is held for single lanes to children that serve them and are idle."""
-        if not self._routing or self._state != billiard.pool.RUN:
+        """Write what is held to children that serve its lane and are idle."""
+        if not (self._routing or self._apart) or self._state != billiard.pool.RUN:
             return
         children = {child.pid: child for child in self._pool if self._takes_jobs(child)}
+        while self.outbound_buffer and self._routing.are_apart(children):
+            self._routing.hold(None, self.outbound_buffer.popleft())
         idle = [pid for pid, child in children.items() if not self._has_jobs(child)]
         for pid, job in self._routing.release(idle, children):
             fd = children[pid].inqW_fd
@@ -81,6 +84,7 @@ class RoutedPool(asynpool.AsynPool):
         elif was_apart and not is_apart:
             self._apart.discard(pid)
             self._write_to_again(child)
+        self._route()
         self._show()
 
     def _write_to_again(self, child: Any) -> None:

@@ -19,7 +19,8 @@ from voicemill.rollouts import engine_of
 class Held:
     """A batch that waits for a child that serves its lane; ``job`` is Celery's own."""
 
-    lane: str
+    lane: str | None
+    """Nothing: that of all others, which children serve that are not apart."""
     job: Any
 
 
@@ -46,7 +47,11 @@ class Routing:
         lanes = self._lanes.get(pid)
         return lanes is not None and all(lane != engine_of(lane) for lane in lanes)
 
-    def hold(self, lane: str, job: Any) -> None:
+    def are_apart(self, living: Collection[int]) -> bool:
+        """Whether nobody is left for batches that any child may have."""
+        return bool(living) and all(map(self.is_apart, living))
+
+    def hold(self, lane: str | None, job: Any) -> None:
         """A batch of a lane has come."""
         self._held.append(Held(lane, job))
 
@@ -57,8 +62,8 @@ class Routing:
     def release(self, idle: Collection[int], living: Collection[int]) -> Iterator[tuple[int, Any]]:
         """Batches with the idle child that each goes to, which is idle no more.
 
-        Where none of the ``living`` serves a lane, any of the idle ones that is not apart sends its
-        batches to another worker.
+        Where none of the ``living`` serves a lane, an idle one sends its batches to another worker;
+        one that is apart only where all are.
         """
         free = dict.fromkeys(idle)
         for one in list(self._held):
@@ -68,10 +73,12 @@ class Routing:
                 self._held.remove(one)
                 yield pid, one.job
 
-    def _choice(self, lane: str, free: Mapping[int, None], living: Collection[int]) -> int | None:
-        fitting = [pid for pid in free if lane in self._lanes.get(pid, ())]
-        if fitting:
-            return fitting[0]
-        if any(lane in self._lanes.get(pid, ()) for pid in living):
-            return None
-        return next((pid for pid in free if not self.is_apart(pid)), None)
+    def _choice(
+        self, lane: str | None, free: Mapping[int, None], living: Collection[int]
+    ) -> int | None:
+        able = [pid for pid in living if self._serves(pid, lane)]
+        able = able or [pid for pid in living if not self.is_apart(pid)] or list(living)
+        return next((pid for pid in free if pid in able), None)
+
+    def _serves(self, pid: int, lane: str | None) -> bool:
+        return not self.is_apart(pid) if lane is None else lane in self._lanes.get(pid, ())

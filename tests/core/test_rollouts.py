@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import redis
 
-from tests.support import TONE, inputs
+from tests.support import TONE, Valkey, inputs
 from voicemill.costs import CostModel
 from voicemill.errors import (
     InputError,
     RevisionNotFoundError,
     RolloutConflictError,
     RolloutNotFoundError,
+    WorkerLostError,
 )
 from voicemill.jobs import ItemAudio, ItemError
 from voicemill.rollouts import (
@@ -327,17 +331,28 @@ def test_batches_of_a_job_without_a_revision_go_to_any_child(store: Store) -> No
         assert isinstance(take(store, task, child, revision), StartedTask)
 
 
-def test_canaries_for_some_tenants_speak_for_them_alone(store: Store) -> None:
+def start_trial(store: Store) -> str:
+    """Begin a rollout whose one canary, ``c1``, speaks for ann; gives its id."""
     wanted(store, "c1", "c2")
-    start(store, canary=Canary(children=1, tenants=("ann",)))
+    rollout = start(store, canary=Canary(children=1, tenants=("ann",)))
+    assert store.trials("ann") == {}, "no child has it yet"
+    assert wanted(store, "c1", "c2") == {"c1": "r2", "c2": BASE}
+    beat(store, "c1", "r2")
+    return rollout
+
+
+def gone(store: Store, child: str) -> None:
+    """Its process has ended."""
+    store.release_child(child, "tone", error=WorkerLostError("It died."), max_attempts=3)
+
+
+def test_canaries_for_some_tenants_speak_for_them_alone(store: Store) -> None:
+    start_trial(store)
     assert store.trials("ann") == {"tone": "r2"}
     assert store.trials("bob") == {}
-    wanted(store, "c1", "c2")
-    beat(store, "c1", "r2")
     store.create_job("job_1", "ann", inputs("Hers."), {}, revisions=store.trials("ann"))
     store.create_job("job_2", "bob", inputs("His."), {}, revisions=store.trials("bob"))
     assert store.job("job_1").revision is None
-    beat(store, "c1", "r2")
     assert store.snapshot().slots == {"tone": 1, "tone@r2": 1}
     (his,), (hers,) = admit(store), admit(store, "tone@r2")
     assert isinstance(take(store, his, "c1", "r2"), MisplacedTask)
@@ -349,8 +364,7 @@ def test_canaries_for_some_tenants_speak_for_them_alone(store: Store) -> None:
 def test_what_waits_for_a_tenant_s_canaries_waits_with_all_others_once_they_are_gone(
     store: Store,
 ) -> None:
-    wanted(store, "c1", "c2")
-    rollout = start(store, canary=Canary(children=1, tenants=("ann",)))
+    rollout = start_trial(store)
     trials = store.trials("ann")
     store.create_job("job_1", "ann", inputs("Hers.", "Too."), {}, revisions=trials, reuse=False)
     store.create_job("job_2", "ann", inputs("Pinned."), {}, revision="r2")
@@ -368,14 +382,61 @@ def test_what_waits_for_a_tenant_s_canaries_waits_with_all_others_once_they_are_
     assert store.cancel("job_1").counts.cancelled == 2
 
 
+def test_a_tenant_whose_canary_is_gone_waits_with_all_others_until_there_is_one(
+    store: Store,
+) -> None:
+    start_trial(store)
+    trials = store.trials("ann")
+    store.create_job("job_1", "ann", inputs("Hers."), {}, revisions=trials, reuse=False)
+    assert store.move_lanes("tone") == 0
+    gone(store, "c1")
+    assert store.trials("ann") == {}
+    assert store.move_lanes("tone") == 1
+    (task,) = admit(store)
+    assert isinstance(take(store, task, "c2", BASE), StartedTask)
+    beat(store, "c1", "r2")
+    assert store.trials("ann") == {"tone": "r2"}
+
+
+def test_canaries_speak_for_everybody_while_nobody_else_does(store: Store) -> None:
+    start_trial(store)
+    beat(store, "c3", "r2")
+    store.create_job("job_1", "bob", inputs("His."), {})
+    (task,) = admit(store)
+    assert isinstance(take(store, task, "c1", "r2"), MisplacedTask)
+    gone(store, "c2")
+    for _ in range(2):
+        beat(store, "c1", "r2")
+        beat(store, "c3", "r2")
+        assert store.snapshot().slots["tone"] == 2
+    assert isinstance(take(store, task, "c1", "r2"), StartedTask)
+    beat(store, "c2", BASE)
+    beat(store, "c1", "r2")
+    beat(store, "c3", "r2")
+    assert store.snapshot().slots == {"tone": 1, "tone@r2": 2}
+
+
+def test_a_place_that_is_heard_of_no_more_leaves_its_canary_to_another(
+    store: Store, valkey: Valkey
+) -> None:
+    wanted(store, "c1", "c2")
+    store.assign_revision("tone", "n1/c1", 1000)
+    start(store)
+    assert wanted(store, "c1", "c2") == {"c1": "r2", "c2": BASE}
+    with closing(redis.Redis.from_url(valkey.url)) as client:
+        (lapses,) = client.zrange("voicemill:canaries:tone", 0, -1, withscores=True)
+        assert lapses[1] < time.time() + 100, "a beat says for how long, not the load before it"
+        client.zadd("voicemill:canaries:tone", {"n1/c1": 1})
+        client.zadd("voicemill:places:tone", {"n1/c1": 1})
+        assert wanted(store, "c2") == {"c2": "r2"}
+        assert client.zrange("voicemill:places:tone", 0, -1) == [b"n1/c2"]
+
+
 def test_what_runs_or_failed_in_a_lane_leaves_it_too(store: Store) -> None:
-    wanted(store, "c1", "c2")
-    rollout = start(store, canary=Canary(children=1, tenants=("ann",)))
-    wanted(store, "c1", "c2")
+    rollout = start_trial(store)
     trials = store.trials("ann")
     texts = inputs("One.", "Two.", "Three.")
     store.create_job("job_1", "ann", texts, {}, revisions=trials, reuse=False)
-    beat(store, "c1", "r2")
     task = take(store, admit(store, "tone@r2")[0], "c1", "r2")
     assert isinstance(task, StartedTask)
     assert store.start_items(task, list(task.indexes), 60)

@@ -17,6 +17,7 @@ from tests.e2e.stack import alive
 from tests.gpu.stub import StubDriver
 from tests.support import Valkey, wait_until
 from voicemill.jobs import ItemStatus
+from voicemill.rollouts import Canary
 from worker.exits import EXIT_NOT_LOADED
 
 TWO_TASKS = {"VOICEMILL_MAX_TASKS_PER_CHILD": "2"}
@@ -239,6 +240,33 @@ def test_where_two_do_not_fit_the_old_child_leaves_first_and_it_is_said(
         assert "MiB of GPU memory needed" in worker.log
         assert worker.stop() == 0
     assert_each_spoken_once(items)
+
+
+@pytest.mark.full
+def test_where_two_do_not_fit_a_revision_that_can_not_load_never_takes_the_last_child(
+    stub_driver: StubDriver, tmp_path: Path, redis_url: str
+) -> None:
+    for uuid in ("GPU-a0", "GPU-a1"):
+        stub_driver.add_gpu(uuid, total_mib=150)
+    env = {**stub_driver.env, **tone(leak_device_mb=30), "VOICEMILL_GPU_MEMORY_LIMIT": "off"}
+    other_folder = tmp_path / "other"
+    other_folder.mkdir()
+    with SoloWorker(redis_url, tmp_path, **env, CUDA_VISIBLE_DEVICES="0") as worker:
+        bad, store = {"no_such_option": 1}, worker.store
+        store.start_rollout("rollout_1", "tone", "bad", bad, Canary(children=1), None)
+        worker.wait_until("its refusal", lambda: worker.record.alerts)
+        assert "keeps its revision" in worker.record.alerts[0]
+        with SoloWorker(redis_url, other_folder, **env, CUDA_VISIBLE_DEVICES="1") as other:
+            worker.wait_until(
+                "the way back",
+                lambda: store.rollout("rollout_1").rollout.status == "rolling_back",
+            )
+            worker.wait_until("both", lambda: worker.processes("ready"))
+            assert [(one.reason, one.successor) for one in worker.record.recycles] == [
+                ("model", None)
+            ]
+            assert other.record.recycles == []
+            assert {child.revision for child in store.fleet().children.values()} == {"base"}
 
 
 @pytest.mark.full

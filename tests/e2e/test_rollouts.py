@@ -225,6 +225,7 @@ def test_canaries_for_a_tenant_speak_for_it_alone_and_it_waits_for_nobody_after(
     with stack_of(tmp_path / "home") as stack:
         texts = [f"Line {n}." for n in range(40)]
         trial = start(stack, "r1", {}, canary={"children": 1, "tenants": ["default"]})
+        wait_for_children(stack, ["1", "1", "1+r1"])
         job = stack.submit(texts)
         assert {one["model_revision"] for one in audit(stack, job, len(texts))} == {"1+r1"}
         assert rollout(stack, trial)["old"]["attempts"] == 0

@@ -106,7 +106,7 @@ def test_who_leaves_before_its_successor_starts_keeps_its_place(
     other = placement(measured, card, "b@host")
     card.free_mib = 100
     wish = Wish("tasks", Footprint(host=1, gpu=800 * MIB))
-    parent.breaks_first(Leaver(11, 0, CARD, wish))
+    assert parent.breaks_first(Leaver(11, 0, CARD, wish), "two don't fit")
     card.free_mib = 900
     assert other.lack(0) is not None
     parent.child_up(0)

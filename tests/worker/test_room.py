@@ -24,8 +24,8 @@ def leaver(share: float) -> Leaver:
 
 def test_there_is_room_for_what_is_free_and_not_for_more() -> None:
     room = Room(Devices())
-    assert room.is_there_for(leaver(0.3))
-    assert not room.is_there_for(leaver(1.5))
+    assert room.lack(leaver(0.3)) is None
+    assert "needed" in (room.lack(leaver(1.5)) or "")
 
 
 def test_what_others_that_load_will_take_is_not_free() -> None:

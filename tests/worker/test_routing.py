@@ -56,6 +56,25 @@ def test_where_nobody_serves_a_lane_any_child_but_one_apart_sends_it_on(routing:
     assert list(routing.release([APART, OLD], [OLD, APART])) == [(OLD, "job")]
 
 
+@pytest.mark.parametrize("lane", [None, "tone@base"])
+def test_where_all_are_apart_one_of_them_sends_on_what_is_not_for_it(
+    routing: Routing, lane: str | None
+) -> None:
+    routing.hold(lane, "job")
+    assert list(routing.release([], [APART])) == []
+    assert list(routing.release([APART], [APART])) == [(APART, "job")]
+
+
+def test_what_any_child_may_have_goes_to_none_that_is_apart(routing: Routing) -> None:
+    routing.hold(None, "job")
+    assert list(routing.release([APART], [OLD, APART])) == []
+    assert list(routing.release([APART, OLD], [OLD, APART])) == [(OLD, "job")]
+
+
+def test_nobody_is_left_for_all_others_where_all_are_apart(routing: Routing) -> None:
+    assert [routing.are_apart(pids) for pids in ([APART], [APART, OLD], [])] == [True, False, False]
+
+
 def test_a_child_that_speaks_for_some_tenants_alone_is_apart(routing: Routing) -> None:
     assert [routing.is_apart(pid) for pid in LANES] == [False, False, True]
     assert not routing.is_apart(4), "it has not told"

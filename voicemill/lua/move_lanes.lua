@@ -1,10 +1,9 @@
--- Jobs that did not ask for a revision themselves leave its lane once their tenants have no canaries any more,
--- so many at once. ARGV: engine, most. Returns how many
+-- Jobs that did not ask for a revision themselves leave its lane while their tenants have no canaries, so many at
+-- once. ARGV: engine, most. Returns how many
 -- uses: lines, revisions, waiting
 local engine, most, moved = ARGV[1], tonumber(ARGV[2]), 0
-local _, rollout = deployment_of(engine)
-local fields = rollout and redis.call('HMGET', rollout_key(rollout), 'status', 'revision', 'tenants') or {}
-local kept = fields[1] == 'canary' and fields[3] ~= '[]' and engine .. '@' .. fields[2]
+local trial = trial_of(engine)
+local kept = trial and has_slots(engine .. '@' .. trial) and engine .. '@' .. trial
 
 local function move(from, to)
   if redis.call('EXISTS', to) == 0 then

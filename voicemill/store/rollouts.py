@@ -58,6 +58,17 @@ class RolloutStore(Connection):
         """
         return bool(self.run("revision_failed", engine, place, revision or "", why))
 
+    def claim_break(self, engine: str, place: str, child_id: str, seconds: float) -> bool:
+        """Whether a child may leave for another revision before its successor is there.
+
+        One place at a time, for so long at most; not where it would leave nobody who takes work.
+        """
+        return bool(self.run("claim_break", engine, place, child_id, seconds))
+
+    def end_break(self, engine: str, place: str) -> None:
+        """A place that was left so has a child again."""
+        self.run("end_break", engine, place)
+
     def start_rollout(
         self,
         rollout_id: str,
@@ -105,7 +116,7 @@ class RolloutStore(Connection):
         raise RolloutNotFoundError(f"There is no rollout {rollout_id[:80]}.")
 
     def move_lanes(self, engine: str, *, limit: int = 100) -> int:
-        """Have jobs of tenants whose canary is over wait with all others; gives how many."""
+        """Have jobs of tenants that have no canaries now wait with all others; gives how many."""
         return int(self.run("move_lanes", engine, limit))
 
     def lanes(self) -> list[str]:
@@ -113,12 +124,8 @@ class RolloutStore(Connection):
         return [lane.decode() for lane in self.run("lanes")]
 
     def trials(self, tenant: str) -> dict[str, str]:
-        """By model, the revision that is tried with this tenant now."""
-        return {
-            one.rollout.engine: one.rollout.revision.name
-            for one in self.rollouts()
-            if one.rollout.status is RolloutStatus.CANARY and tenant in one.rollout.canary.tenants
-        }
+        """By model, the revision that is tried with this tenant now, where a child has it."""
+        return pairs(self.run("trials", tenant))
 
     def current_revision(self, engine: str) -> str:
         """Name of the revision in use."""
@@ -232,6 +239,6 @@ def read_figures(record: Mapping[str, str]) -> Figures:
 
 
 def pairs(fields: Sequence[bytes]) -> dict[str, str]:
-    """A hash as scripts give it."""
+    """A hash, or pairs of another kind, as scripts give it."""
     texts = [one.decode() for one in fields]
     return dict(zip(texts[::2], texts[1::2], strict=True))

@@ -7,6 +7,7 @@ local function deployment_key(engine) return P .. 'deployment:' .. engine end
 local function rollout_key(rollout) return P .. 'rollout:' .. rollout end
 local function canaries_key(engine) return P .. 'canaries:' .. engine end
 local function places_key(engine) return P .. 'places:' .. engine end
+local function apart_key(engine) return P .. 'apart:' .. engine end
 local function capabilities_key(engine) return P .. 'capabilities:' .. engine end
 local function figures_key(engine, revision) return P .. 'figures:' .. engine .. ':' .. revision end
 
@@ -19,7 +20,8 @@ end
 -- The revision for a place that is heard of until `expiry`. A place that is a canary stays one.
 local function revision_for(engine, place, expiry)
   local at, places, canaries = now(), places_key(engine), canaries_key(engine)
-  redis.call('ZADD', places, 'GT', expiry, place)
+  redis.call('ZREMRANGEBYSCORE', places, '-inf', at)
+  redis.call('ZADD', places, expiry, place)
   local current, rollout = deployment_of(engine)
   if not rollout then return current end
   local fields = redis.call('HMGET', rollout_key(rollout), 'status', 'revision', 'children', 'percent', 'tenants')
@@ -30,7 +32,7 @@ local function revision_for(engine, place, expiry)
     if fields[5] ~= '[]' then most = math.min(most, total - 1) end
     if redis.call('ZCOUNT', canaries, at, '+inf') >= most then return current end
   end
-  redis.call('ZADD', canaries, 'GT', expiry, place)
+  redis.call('ZADD', canaries, expiry, place)
   return fields[2]
 end
 
@@ -40,18 +42,36 @@ local function show_capabilities(engine, revision)
   if record then redis.call('HSET', P .. 'engines', engine, record) end
 end
 
--- Whether a child that has a revision speaks what waits in a lane. Canaries for some tenants speak for them alone.
+-- The revision whose canaries speak for some tenants alone, and these tenants (JSON), if there are such.
+local function trial_of(engine)
+  local _, rollout = deployment_of(engine)
+  if not rollout then return nil end
+  local fields = redis.call('HMGET', rollout_key(rollout), 'status', 'revision', 'tenants')
+  if fields[1] ~= 'canary' or fields[3] == '[]' then return nil end
+  return fields[2], fields[3]
+end
+
+local function has_slots(lane) return redis.call('ZCOUNT', P .. 'slots:' .. lane, now(), '+inf') > 0 end
+
+-- Whether a child that is not kept for some tenants takes work.
+local function others_speak(engine)
+  for _, child in ipairs(redis.call('ZRANGEBYSCORE', P .. 'slots:' .. engine, now(), '+inf')) do
+    if redis.call('SISMEMBER', apart_key(engine), child) == 0 then return true end
+  end
+  return false
+end
+
+-- Whether a child that has a revision speaks what waits in a lane. Canaries for some tenants speak for them alone
+-- while there are others for everybody else.
 local function serves(engine, revision, lane)
   if lane ~= engine then return lane == engine .. '@' .. revision end
-  local _, rollout = deployment_of(engine)
-  if not rollout then return true end
-  local fields = redis.call('HMGET', rollout_key(rollout), 'status', 'revision', 'tenants')
-  return fields[1] ~= 'canary' or fields[2] ~= revision or fields[3] == '[]'
+  return trial_of(engine) ~= revision or not others_speak(engine)
 end
 
 -- A child takes work from the lanes it serves, or rests. Returns these lanes.
 local function take_place(engine, revision, child, expiry, takes_work)
   local served = {}
+  redis.call(trial_of(engine) == revision and 'SADD' or 'SREM', apart_key(engine), child)
   for _, lane in ipairs({engine, unpack(redis.call('SMEMBERS', lanes_key(engine)))}) do
     local slots, resting = P .. 'slots:' .. lane, P .. 'resting:' .. lane
     local is_served = serves(engine, revision, lane)
