@@ -1,7 +1,8 @@
-"""Whether a child may leave for another revision before its successor is there, for want of room.
+"""Whether a child may leave for another revision before its successor, where two don't fit.
 
-One of the fleet at a time, and never the last that takes work: the revision may not be one that
-loads. What leaves for any other reason is as good as before when it comes back, and need not ask.
+One of the fleet at a time, and never the last that takes work: the revision may be one that can't
+be loaded. What leaves for any other reason is as good as before when it comes back, and need not
+ask.
 """
 
 from __future__ import annotations

@@ -432,6 +432,38 @@ def test_a_place_that_is_heard_of_no_more_leaves_its_canary_to_another(
         assert client.zrange("voicemill:places:tone", 0, -1) == [b"n1/c2"]
 
 
+def test_a_lane_is_forgotten_once_nothing_is_left_in_it_and_found_again(store: Store) -> None:
+    wanted(store, "c1", "c2")
+    start(store)
+    beat(store, "c1", "r2")
+    store.create_job("job_1", "ann", inputs("Hello."), {}, revision="r2")
+    beat(store, "c1", "r2")
+    store.move_lanes("tone")
+    assert store.lanes() == ["tone", "tone@r2"]
+    task = take(store, admit(store, "tone@r2")[0], "c1", "r2")
+    store.move_lanes("tone")
+    assert store.lanes() == ["tone", "tone@r2"], "there is a batch of it"
+    assert isinstance(task, StartedTask)
+    store.start_items(task, [0], 60)
+    store.fail_item(task, 0, ItemError("synthesis_failed", "It failed.", True), max_attempts=1)
+    store.end_task(task, max_attempts=1)
+    store.move_lanes("tone")
+    assert store.lanes() == ["tone"]
+    assert store.snapshot().queued == {"tone": 0}
+    assert store.retry("job_1").counts.queued == 1
+    beat(store, "c1", "r2")
+    assert store.snapshot().queued == {"tone": 0, "tone@r2": 1}
+    assert isinstance(take(store, admit(store, "tone@r2")[0], "c1", "r2"), StartedTask)
+
+
+def test_the_lane_of_a_trial_is_not_forgotten_while_its_canary_loads(store: Store) -> None:
+    start_trial(store)
+    gone(store, "c1")
+    store.move_lanes("tone")
+    beat(store, "c1", "r2")
+    assert store.trials("ann") == {"tone": "r2"}
+
+
 def test_what_runs_or_failed_in_a_lane_leaves_it_too(store: Store) -> None:
     rollout = start_trial(store)
     trials = store.trials("ann")

@@ -1,4 +1,4 @@
-"""A rollout over two nodes of one child each: one is the canary, and no batch is stuck."""
+"""A rollout over two nodes with one child each: one is the canary, and no batch is stuck."""
 
 from __future__ import annotations
 

@@ -23,9 +23,7 @@ redis.call('HSET', job_key(job),
 if ARGV[16] == 'never' then redis.call('HSET', job_key(job), 'reuse', 'never') end
 if (ARGV[17] or '') ~= '' then redis.call('HSET', job_key(job), 'limits', ARGV[17]) end
 if (ARGV[18] or '') ~= '' then redis.call('HSET', job_key(job), 'revision', ARGV[18]) end
-for _, lane in ipairs(cjson.decode(ARGV[4])) do
-  if lane ~= engine_of(lane) then redis.call('SADD', lanes_key(engine_of(lane)), lane) end
-end
+for _, lane in ipairs(cjson.decode(ARGV[4])) do note_lane(lane) end
 count_use(tenant, ARGV[12], ARGV[13])
 redis.call('INCRBY', P .. 'queued_bytes', ARGV[14])
 redis.call('ZADD', P .. 'jobs:' .. tenant, seq, job)

@@ -1,9 +1,10 @@
 -- Jobs that did not ask for a revision themselves leave its lane while their tenants have no canaries, so many at
--- once. ARGV: engine, most. Returns how many
+-- once. Lanes in which nothing is left are forgotten until a job waits there. ARGV: engine, most. Returns how many
 -- uses: lines, revisions, waiting
 local engine, most, moved = ARGV[1], tonumber(ARGV[2]), 0
 local trial = trial_of(engine)
-local kept = trial and has_slots(engine .. '@' .. trial) and engine .. '@' .. trial
+local tried = trial and engine .. '@' .. trial
+local kept = tried and has_slots(tried) and tried
 
 local function move(from, to)
   if redis.call('EXISTS', to) == 0 then
@@ -48,6 +49,20 @@ local function leave_lane(job, lane)
   await_turn(job, engine)
 end
 
+local function is_empty(lane)
+  local waiting = tonumber(redis.call('HGET', P .. 'queued_items', lane)) or 0
+  return waiting == 0 and redis.call('SCARD', P .. 'tasks:' .. lane) == 0
+end
+
+local function forget(lane)
+  redis.call('SREM', lanes_key(engine), lane)
+  redis.call('DEL', P .. 'slots:' .. lane, P .. 'resting:' .. lane)
+  for _, field in ipairs({lane, lane .. ':interactive'}) do
+    redis.call('HDEL', P .. 'queued_items', field)
+    redis.call('HDEL', P .. 'queued_characters', field)
+  end
+end
+
 for _, lane in ipairs(redis.call('SMEMBERS', lanes_key(engine))) do
   if lane ~= kept then
     for _, waiting in ipairs({'waiting:', 'delayed:'}) do
@@ -59,6 +74,7 @@ for _, lane in ipairs(redis.call('SMEMBERS', lanes_key(engine))) do
         end
       end
     end
+    if is_empty(lane) and lane ~= tried then forget(lane) end
   end
 end
 return moved

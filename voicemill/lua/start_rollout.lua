@@ -15,7 +15,7 @@ if ARGV[7] ~= '[]' and redis.call('ZCOUNT', places_key(engine), now(), '+inf') <
   return redis.error_reply('FEW')
 end
 if options ~= '' then redis.call('HSET', revisions, revision, options) end
-if ARGV[7] ~= '[]' then redis.call('SADD', lanes_key(engine), engine .. '@' .. revision) end
+if ARGV[7] ~= '[]' then note_lane(engine .. '@' .. revision) end
 redis.call('DEL', canaries_key(engine), apart_key(engine), figures_key(engine, current), figures_key(engine, revision))
 redis.call('HSET', rollout_key(rollout), 'schema', 1, 'id', rollout, 'engine', engine, 'revision', revision,
   'options', options ~= '' and options or known, 'previous', current, 'status', 'canary', 'children', ARGV[5],

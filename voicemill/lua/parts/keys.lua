@@ -18,8 +18,13 @@ local function use_key(tenant) return P .. 'use:' .. tenant end
 -- Items wait in the lane of their engine, or in one of a revision of it: "engine@revision".
 local function engine_of(lane) return string.match(lane, '^[^@]+') end
 
--- Lanes of single revisions that an engine has or had.
+-- Lanes of single revisions that an engine has.
 local function lanes_key(engine) return P .. 'lanes:' .. engine end
+
+local function note_lane(lane)
+  local engine = engine_of(lane)
+  if lane ~= engine then redis.call('SADD', lanes_key(engine), lane) end
+end
 
 local function all_lanes()
   local lanes = redis.call('HKEYS', P .. 'engines')

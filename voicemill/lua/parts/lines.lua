@@ -26,6 +26,7 @@ end
 
 local function await_turn(job, engine)
   local place = place_of(job, engine)
+  note_lane(engine)
   redis.call('ZADD', place.waiting, place.seq, job)
   redis.call('ZADD', P .. 'waiting:' .. engine, place.seq, job)
   enter(place.line, {place.line}, place.line, place.key)
